@@ -1,0 +1,34 @@
+# Two commands: `make lab` to work through the course, `make test` to check all of it.
+BIN := .venv/bin
+UVFLAGS := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
+
+.PHONY: help setup lab test parity bench lock format
+help:
+	@echo "make lab                open the course in JupyterLab (makes everything it needs)"
+	@echo "make lab ARGS=--check   the same without a browser; ends with a line that says whether it works"
+	@echo "make test               lint, types, unit tests, parity suite, every notebook"
+	@echo "make test ARGS=unit     one part of it: lint, types, unit, parity or notebooks"
+	@echo "make bench              what the pieces cost on this machine"
+
+setup:
+	@sh infra/setup.sh
+
+lab: setup
+	@$(BIN)/labkit lab $(ARGS)
+
+test: setup
+	@$(BIN)/python tests/run.py $(ARGS)
+
+parity: setup  # store what the parity suite shows on the chosen target; look at the diff
+	@$(BIN)/python tests/run.py record-parity
+
+bench: setup
+	@$(BIN)/python -m tests.benchmarks $(ARGS)
+
+format: setup
+	@$(BIN)/ruff check --fix . && $(BIN)/ruff format .
+
+lock:
+	uv pip compile $(UVFLAGS) --extra course --extra dev pyproject.toml -o requirements/course.lock
+	uv pip compile $(UVFLAGS) infra/emulator/pyproject.toml -o requirements/emulator.lock
+	echo uv | uv pip compile $(UVFLAGS) - -o requirements/tools.lock

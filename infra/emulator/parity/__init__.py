@@ -1,0 +1,70 @@
+"""AWS behaviours that the stand-in gets wrong, each mended in one module.
+
+The stand-in is MiniStack, pinned to one release. It is right about the ordinary path and wrong about much of the
+failure path: what happens when a timeout expires, a permission is missing, a handle is old. A course about failure
+needs that half to be right, so each module here takes one AWS behaviour and says three things: what AWS does and where
+that is documented or recorded, what the stand-in does instead, and how it is mended.
+
+Shape of a module:
+
+* the behaviour itself as plain functions and classes, importable anywhere (nothing of MiniStack at module level), so
+  that it can be tested with an injected clock and used again behind another emulator;
+* ``install()`` at the bottom: the thin adapter that puts the behaviour into MiniStack. It imports what it replaces, and
+  fails loudly when a name it needs is gone.
+
+``python -m parity`` starts the server with everything installed.
+"""
+
+from __future__ import annotations
+
+import importlib
+from importlib.metadata import PackageNotFoundError, version
+
+PINNED = "1.5.33"
+
+# In this order: a later module may build on what an earlier one installed.
+MODULES: tuple[str, ...] = (
+    "metrics",
+    "metrics_alarms",
+    "sqs_wire",
+    "sqs_messages",
+    "sqs_polls",
+    "sqs_policies",
+    "sqs_purge",
+    "sqs_move_tasks",
+    "sqs_metrics",
+    "events_envelope",
+    "events_put",
+    "events_put_targets",
+    "events_rules",
+    "events_archive",
+    "events_targets",
+    "events_dispatch",
+)
+
+
+class PinError(RuntimeError):
+    """The MiniStack at hand is not the release that the parity modules were written for."""
+
+
+def check_pin() -> str:
+    """Return the installed MiniStack version, or raise :class:`PinError` when it is not :data:`PINNED`."""
+    try:
+        found = version("ministack")
+    except PackageNotFoundError:
+        raise PinError(
+            f"MiniStack {PINNED} is not installed in this environment; run `make lab` to make the stand-in's own."
+        ) from None
+    if found != PINNED:
+        raise PinError(
+            f"MiniStack {found} is installed, but the parity modules replace functions of {PINNED} by name; "
+            f"install {PINNED}, or rerun the parity suite and move the pin."
+        )
+    return found
+
+
+def install() -> None:
+    """Install every parity module into the MiniStack of this process. Call before the server starts."""
+    check_pin()
+    for name in MODULES:
+        importlib.import_module(f"parity.{name}").install()

@@ -1,0 +1,39 @@
+"""Teaching settings: AWS limits turned down on one resource, by tags that AWS itself ignores.
+
+Some of AWS's limits cannot be met in a classroom: 120,000 messages in flight, retries over 24 hours. A tag on the
+resource turns such a limit down for that resource alone, so that two notebooks on one stand-in do not disturb each
+other, and so that the same code runs on AWS, where the tag is an ordinary tag without effect.
+
+===========================  ============  =====================================================================
+tag                          on            effect
+===========================  ============  =====================================================================
+``lab:in-flight-cap``        queue         messages in flight before OverLimit (AWS: 120,000)
+``lab:clock-scale``          event bus,    how many times faster than real time the delivery clock runs: waits
+                             or its rule   between retries and the event's age (AWS: 1). The rule's tag wins
+``lab:fault``                queue         deliveries from EventBridge fail with this error code
+                                           (``THROTTLING``, ``TIMEOUT``, …) until the tag is removed
+===========================  ============  =====================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+IN_FLIGHT_CAP = "lab:in-flight-cap"
+CLOCK_SCALE = "lab:clock-scale"
+FAULT = "lab:fault"
+
+
+def positive_int(tags: Mapping[str, str], key: str, default: int) -> int:
+    """The tag as a whole number ≥ 1, or ``default`` when it is absent or not such a number."""
+    value = tags.get(key, "")
+    return int(value) if value.isascii() and value.isdigit() and int(value) >= 1 else default
+
+
+def positive_float(tags: Mapping[str, str], key: str, default: float) -> float:
+    """The tag as a number > 0, or ``default`` when it is absent or not such a number."""
+    try:
+        value = float(tags.get(key, ""))
+    except ValueError:
+        return default
+    return value if 0 < value < float("inf") else default

@@ -1,0 +1,17 @@
+#!/bin/sh
+# Find a Python that can run the course, then let it make the environments.
+set -eu
+cd "$(dirname "$0")/.."
+
+fits() { # a name on the PATH proves nothing: version managers put up names that run nothing
+    "$1" -c 'import sys; sys.exit(not ((3, 11) <= sys.version_info[:2] < (3, 14)))' >/dev/null 2>&1
+}
+
+for python in "${PYTHON:-}" python3.12 python3.13 python3.11 python3 python; do
+    if [ -n "$python" ] && fits "$python"; then
+        exec "$python" infra/bootstrap.py "$@"
+    fi
+done
+echo "No Python 3.11, 3.12 or 3.13 was found. Install one (Debian, Ubuntu: apt install python3 python3-venv;" >&2
+echo "macOS: brew install python@3.12), or name it: make PYTHON=/path/to/python3.12" >&2
+exit 1

@@ -1,0 +1,155 @@
+"""The command line: ``labkit doctor | up | down | status | env | lab``.
+
+Exit codes: 0 well, 1 a fault that the sentence on stderr names, 2 wrong words.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from labkit.errors import LabError
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Agent Fleet Lab: the stand-in for AWS, and what a reader needs around it.",
+)
+
+
+@app.command()
+def doctor() -> None:
+    """Look for what could keep the course from running, and say what to type for each fault."""
+    from labkit.doctor import examine
+
+    sick = 0
+    for finding in examine():
+        sick += not finding.well
+        print(f"{'ok  ' if finding.well else 'FAIL'} {finding.what}: {finding.seen}", flush=True)
+        if not finding.well:
+            print(f"     type: {finding.remedy}", flush=True)
+    if sick:
+        raise LabError(f"{sick} of the examinations failed.")
+    print("All is well.")
+
+
+@app.command()
+def up(port: Annotated[int | None, typer.Option(min=1, max=65535, help="insist on this port")] = None) -> None:
+    """Start the stand-in for AWS, unless it runs already."""
+    from labkit import embedded, targets
+
+    name = targets.chosen()
+    if name != "embedded":
+        print(f"{name}: {targets.connect().says}")
+        return
+    running = embedded.ensure(port)
+    print(f"embedded: MiniStack {running.version} with the parity modules at {running.endpoint}, {running.note}.")
+
+
+@app.command()
+def down() -> None:
+    """End the stand-in for AWS with everything it started. Harmless when none runs."""
+    from labkit import embedded
+
+    ended = embedded.stop()
+    print(f"embedded: ended (port {ended.port})." if ended else "embedded: none was running.")
+
+
+def _status() -> dict[str, Any]:
+    import importlib.metadata
+
+    from labkit import embedded, targets
+
+    name = targets.chosen()
+    state: dict[str, Any] = {"target": name, "region": targets.region(), "running": False}
+    if name == "embedded":
+        found = embedded.running()
+        state |= {"endpoint": None, "pid": None, "home": str(embedded.home())}
+        if found:
+            state |= {"running": True, "endpoint": found.endpoint, "pid": found.pid}
+        state["log"] = str(embedded.log_file())
+    else:
+        ready = targets.connect()
+        state |= {"running": True, "endpoint": ready.endpoint, "pid": None}
+    packages = ("labkit", "boto3", "litellm", "jupyterlab")
+    state["versions"] = {
+        "python": ".".join(map(str, sys.version_info[:3])),
+        **{package: _version(importlib.metadata, package) for package in packages},
+    }
+    if name == "embedded" and state["running"]:
+        state["versions"]["ministack"] = found.version if found else None
+    return state
+
+
+def _version(metadata: Any, package: str) -> str | None:
+    try:
+        return str(metadata.version(package))
+    except metadata.PackageNotFoundError:
+        return None
+
+
+@app.command()
+def status(as_json: Annotated[bool, typer.Option("--json", help="for programs")] = False) -> None:
+    """Say which target is chosen, where it answers, and the versions at work. Starts nothing."""
+    state = _status()
+    if as_json:
+        print(json.dumps(state, indent=2))
+        return
+    where = f"answers at {state['endpoint'] or 'AWS'}" if state["running"] else "is not running (labkit up starts it)"
+    print(f"{state['target']} {where}")
+    for key in ("pid", "home", "log"):
+        if state.get(key):
+            print(f"  {key}: {state[key]}")
+    print("  " + ", ".join(f"{name} {version}" for name, version in state["versions"].items() if version))
+
+
+@app.command()
+def env(lab: Annotated[str, typer.Argument(help="the lab whose account to use")] = "00-start-here") -> None:
+    """Print shell lines that point the AWS CLI and any SDK at the target: eval "$(labkit env 03-queues)"."""
+    from labkit import targets
+
+    ready = targets.connect()
+    if ready.endpoint is None:
+        raise LabError("the target is AWS itself: your own environment points there already.")
+    account = targets.account_for(os.environ.get("LABKIT_LEARNER", "").strip() or "learner", lab)
+    settings = {
+        "AWS_ENDPOINT_URL": ready.endpoint,
+        "AWS_REGION": ready.region,
+        "AWS_DEFAULT_REGION": ready.region,
+        "AWS_ACCESS_KEY_ID": account,
+        "AWS_SECRET_ACCESS_KEY": "lab",
+    }
+    for name, value in settings.items():
+        print(f"export {name}={shlex.quote(value)}")
+    print("unset AWS_PROFILE AWS_SESSION_TOKEN")
+
+
+@app.command()
+def lab(
+    check: Annotated[
+        bool, typer.Option("--check", help="do everything but open a browser, and say whether it works")
+    ] = False,
+) -> None:
+    """Start the stand-in and open JupyterLab on notebook 00 (prints the address where no browser is there)."""
+    from labkit import jupyter
+
+    raise typer.Exit(jupyter.check() if check else jupyter.open_lab())
+
+
+def main() -> None:
+    """The entry point: a fault is one sentence on stderr and exit code 1, never a traceback."""
+    try:
+        app()
+    except LabError as error:
+        print(f"labkit: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The control plane: what happens next. Envelope, bus, state machines, callbacks."""

@@ -1,0 +1,113 @@
+"""JupyterLab on the course: opened for a reader, or tried out headless to prove that it would open."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+import webbrowser
+
+from labkit import embedded, targets
+from labkit.errors import LabError
+
+FIRST = "notebooks/00_start_here.ipynb"
+START_LIMIT = 60.0  # seconds until JupyterLab must answer; measured 2 to 4
+
+
+def _command(port: int, token: str, browser: bool) -> list[str]:
+    return [
+        *(sys.executable, "-m", "jupyterlab"),
+        *(f"--ServerApp.root_dir={embedded.repository()}", "--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}"),
+        *(f"--IdentityProvider.token={token}", f"--LabApp.default_url=/lab/tree/{FIRST}"),
+        # The check would otherwise ask a server on the internet for news and updates.
+        *("--LabApp.news_url=", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"),
+        *(() if browser else ("--no-browser",)),
+        *(("--allow-root",) if hasattr(os, "geteuid") and os.geteuid() == 0 else ()),
+    ]
+
+
+def _free_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _has_browser() -> bool:
+    if sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        return False
+    try:
+        webbrowser.get()
+    except webbrowser.Error:
+        return False
+    return True
+
+
+def open_lab() -> int:
+    """Connect the target, then run JupyterLab in the foreground until it is ended; returns its exit code."""
+    print(f"Target: {targets.connect().says}", flush=True)
+    return subprocess.run(_command(8888, secrets.token_hex(16), _has_browser()), check=False).returncode
+
+
+def check() -> int:
+    """Everything that :func:`open_lab` does, headless: the doctor, JupyterLab answering, and notebook 00 executed.
+
+    Returns 0 after a last line that says that it works; raises :class:`LabError` otherwise.
+    """
+    from labkit.doctor import examine
+
+    for finding in examine():
+        print(f"{'ok  ' if finding.well else 'FAIL'} {finding.what}: {finding.seen}", flush=True)
+        if not finding.well:
+            raise LabError(f"{finding.what}: {finding.seen}; type: {finding.remedy}")
+    port, token = _free_port(), secrets.token_hex(16)
+    log = embedded.home() / "jupyterlab.log"
+    with log.open("w") as sink:
+        server = subprocess.Popen(
+            _command(port, token, browser=False), stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT
+        )
+    try:
+        _wait_for(f"http://127.0.0.1:{port}/api/contents/{FIRST}?content=0&token={token}", server, str(log))
+        print(f"ok   JupyterLab: serves {FIRST}", flush=True)
+    finally:
+        server.terminate()
+        try:
+            server.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait(timeout=10)
+    _execute(FIRST)
+    print(f"ok   notebook: {FIRST} runs from top to bottom", flush=True)
+    print("It works: `make lab` opens the course.")
+    return 0
+
+
+def _wait_for(address: str, server: subprocess.Popen[bytes], log: str) -> None:
+    limit = time.monotonic() + START_LIMIT
+    while time.monotonic() < limit and server.poll() is None:
+        try:
+            with urllib.request.urlopen(address, timeout=5):
+                return
+        except OSError:
+            time.sleep(0.1)
+    raise LabError(f"JupyterLab did not serve {FIRST} within {START_LIMIT:.0f} s; see {log}.")
+
+
+def _execute(notebook: str) -> None:
+    """Run a notebook in a kernel of its own; raises :class:`LabError` with the first error that a cell raised."""
+    import nbformat
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError
+
+    path = embedded.repository() / notebook
+    content = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
+    environment = {**os.environ, "LABKIT_LEARNER": f"check-{os.getpid()}"}  # not the account of an open notebook
+    try:
+        NotebookClient(content, timeout=120, resources={"metadata": {"path": str(path.parent)}}).execute(
+            env=environment
+        )
+    except CellExecutionError as error:
+        raise LabError(f"{notebook} failed: {error.ename}: {error.evalue}") from error

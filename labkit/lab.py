@@ -1,0 +1,196 @@
+"""Lab: what a notebook opens. One target, one account, clients, names, and a clean end.
+
+A lab owns an account of its own (derived from learner and notebook), so that notebooks run beside each other and thirty
+learners share one endpoint. Opening it removes what an interrupted run left; closing it removes everything again and
+proves that no resource, thread or process is left behind.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from labkit import embedded, sweep
+from labkit.errors import LabError
+from labkit.sweep import Scope
+from labkit.targets import Target, account_for, connect
+
+DEFAULT_LEARNER = "learner"
+TAG = "lab"  # the tag that every resource of a lab carries
+_OPEN: dict[str, Lab] = {}
+
+
+class Lab:
+    """An open lab. Made with :meth:`open`; also a context manager, which closes it.
+
+    Attributes: ``name`` (``03-queues``), ``target``, ``account`` (12 digits), ``region``.
+    """
+
+    def __init__(self, name: str, target: Target, account: str, scope: Scope, lock: FileLock | None = None) -> None:
+        self.name = name
+        self.target = target
+        self.account = account
+        self.region = target.region
+        self.scope = scope
+        self._lock = lock
+        self._clients: dict[str, Any] = {}
+        self._guard = threading.RLock()
+        self._on_close: list[tuple[str, Callable[[], object]]] = []
+        self._threads_before = set(threading.enumerate())
+        self._closed = False
+
+    @classmethod
+    def open(cls, name: str) -> Lab:
+        """Open the lab ``name`` (a notebook's: ``03-queues``) on the chosen target and say in one line who answers.
+
+        Opening a lab again in the same process, as a cell that is run twice does, closes the first one. Raises
+        :class:`LabError` for a bad name or when another process has the lab open, and what
+        :func:`labkit.targets.connect` raises when the target cannot be used.
+        """
+        if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name) or len(name) > 32:
+            raise LabError(f"a lab is named with lower-case letters, digits and hyphens, 32 at most; {name!r} is not.")
+        if name in _OPEN:
+            _OPEN[name].close(quiet=True)
+        learner = os.environ.get("LABKIT_LEARNER", "").strip() or DEFAULT_LEARNER
+        target = connect()
+        account = target.account or account_for(learner, name)
+        scope = Scope()
+        if target.shared:
+            scope = Scope(re.sub(r"[^a-z0-9]+", "-", f"lab-{learner}-{name}-".lower()), (TAG, name))
+        lab = cls(name, target, account, scope, _claim(target, account, name, learner))
+        try:
+            for service in ("sqs", "events", "s3"):
+                lab.client(service)
+        except BaseException:
+            lab._release()
+            raise
+        _OPEN[name] = lab
+        print(f"Lab {name} on {target.name}: {target.says}.")
+        return lab
+
+    def client(self, service: str) -> Any:
+        """A boto3 client for ``service``, made once. The first use of a service sweeps what an interrupted run left."""
+        with self._guard:
+            if self._closed:
+                raise LabError(f"lab {self.name} is closed; run its Lab.open cell again.")
+            if service not in self._clients:
+                client = self.target.client(service, self.account)
+                sweep.delete(service, client, self.scope)
+                self._clients[service] = client
+            return self._clients[service]
+
+    def resource_name(self, name: str) -> str:
+        """The name that a resource gets: as given where the account is the lab's own, with the lab's mark on AWS."""
+        return f"{self.scope.prefix}{name}"
+
+    def bucket_name(self, name: str) -> str:
+        """A bucket's name, unique across accounts as S3 demands: name, account and region."""
+        return f"{self.scope.prefix}{name}-{self.account}-{self.region}"[:63].rstrip("-")
+
+    def arn(self, service: str, resource: str) -> str:
+        """The ARN of a resource of this lab's account and region."""
+        return f"arn:aws:{service}:{self.region}:{self.account}:{resource}"
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """The tags that every resource of the lab carries."""
+        return {TAG: self.name}
+
+    def on_close(self, says: str, action: Callable[[], object]) -> None:
+        """Call ``action`` when the lab closes, last one first: for what is not an AWS resource (a thread, a server)."""
+        self._on_close.append((says, action))
+
+    def close(self, *, quiet: bool = False) -> None:
+        """Remove everything that the lab made and say what went. Raises :class:`LabError` if anything is left.
+
+        Closing twice is harmless.
+        """
+        with self._guard:
+            if self._closed:
+                return
+            troubles = self._run_on_close()
+            gone: dict[str, int] = {}
+            left: list[str] = []
+            for service in sweep.in_order(list(self._clients)):
+                for noun, count in sweep.delete(service, self._clients[service], self.scope).items():
+                    gone[noun] = gone.get(noun, 0) + count
+                left += [
+                    f"{kind.noun} {item}" for kind, item in sweep.find(service, self._clients[service], self.scope)
+                ]
+            left += [f"thread {thread.name}" for thread in self._threads_left()]
+            for client in self._clients.values():
+                client.close()
+            self._closed = True
+            self._release()
+        if left or troubles:
+            raise LabError(f"lab {self.name} could not be closed cleanly: {'; '.join(troubles + left)}.")
+        if not quiet:
+            removed = ", ".join(f"{count} {_plural(noun, count)}" for noun, count in sorted(gone.items())) or "nothing"
+            print(f"Lab {self.name} closed: removed {removed}; 0 resources, 0 threads left behind.")
+
+    def _run_on_close(self) -> list[str]:
+        troubles = []
+        for says, action in reversed(self._on_close):
+            try:
+                action()
+            except Exception as error:  # noqa: BLE001 - one failing clean-up must not keep the others from running
+                troubles.append(f"{says}: {error}")
+        self._on_close.clear()
+        return troubles
+
+    def _threads_left(self) -> list[threading.Thread]:
+        """Threads of labkit's that were started since the lab was opened and have not ended within 2 s."""
+        ours = [
+            thread
+            for thread in threading.enumerate()
+            if thread not in self._threads_before and thread.name.startswith("labkit")
+        ]
+        for thread in ours:
+            thread.join(timeout=2.0)
+        return [thread for thread in ours if thread.is_alive()]
+
+    def _release(self) -> None:
+        _OPEN.pop(self.name, None)
+        if self._lock is not None:
+            self._lock.release()
+
+    def __enter__(self) -> Lab:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(quiet=True)
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "open"
+        return f"<Lab {self.name}, {state}, on {self.target.name}, account {self.account}, {self.region}>"
+
+
+def _plural(noun: str, count: int) -> str:
+    if count == 1:
+        return noun
+    return noun + ("es" if noun.endswith("s") else "s")
+
+
+def _claim(target: Target, account: str, name: str, learner: str) -> FileLock | None:
+    """Hold the lab's account for this process, so that two kernels do not delete each other's resources."""
+    if target.name == "aws":
+        return None  # the prefix keeps labs apart; two kernels of one learner there are the learner's own affair
+    folder = embedded.home() / "labs"
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / f"{account}.lock", thread_local=False)
+    try:
+        lock.acquire(timeout=0.2)
+    except Timeout:
+        raise LabError(
+            f"lab {name} of {learner!r} is open in another kernel; shut that one down, "
+            "or set LABKIT_LEARNER to another name."
+        ) from None
+    return lock

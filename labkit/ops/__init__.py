@@ -1,0 +1,1 @@
+"""Running it: failure taxonomy, triage, replay, tracing, metrics."""

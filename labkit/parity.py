@@ -1,0 +1,64 @@
+"""The parity table: which of AWS's behaviours each target has been seen to have. The parity suite writes it."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+AS_AWS = "as AWS"
+DIFFERS = "differs"
+NOT_RUN = "not run"
+TARGETS = ("embedded", "localstack")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One behaviour: ``key`` (``sqs.delete.superseded``), a sentence, how we know, and what was seen on each target."""
+
+    key: str
+    behaviour: str
+    source: str
+    seen: Mapping[str, str] = field(default_factory=dict)
+
+    def expected(self, target: str) -> str:
+        return self.seen.get(target, NOT_RUN)
+
+    @property
+    def service(self) -> str:
+        return self.key.split(".")[0]
+
+
+def _file() -> Path:
+    packed = Path(__file__).parent / "_data" / "parity.csv"
+    return packed if packed.exists() else Path(__file__).resolve().parent.parent / "data" / "parity.csv"
+
+
+def read() -> list[Row]:
+    """All rows, by key."""
+    with _file().open(newline="", encoding="utf-8") as source:
+        return [
+            Row(line["row"], line["behaviour"], line["source"], {target: line[target] for target in TARGETS})
+            for line in csv.DictReader(source)
+        ]
+
+
+def write(rows: Iterable[Row]) -> None:
+    """Replace the table. For the parity suite alone."""
+    with _file().open("w", newline="", encoding="utf-8") as target:
+        out = csv.writer(target, lineterminator="\n")
+        out.writerow(["row", "behaviour", "source", *TARGETS])
+        for row in sorted(rows, key=lambda row: row.key):
+            out.writerow([row.key, row.behaviour, row.source, *(row.expected(name) for name in TARGETS)])
+
+
+def summary() -> list[dict[str, object]]:
+    """Rows per service and how many of them each target passes: ``service``, ``rows``, then one column a target."""
+    rows = read()
+    lines = []
+    for service in dict.fromkeys(row.service for row in rows):
+        mine = [row for row in rows if row.service == service]
+        counts = {target: sum(row.expected(target) == AS_AWS for row in mine) for target in TARGETS}
+        lines.append({"service": service, "rows": len(mine), **counts})
+    return lines

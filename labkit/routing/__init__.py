@@ -1,0 +1,1 @@
+"""The model edge: which model answers. Router, gate, provider."""

@@ -1,0 +1,1 @@
+"""The state plane: what is remembered. Claim check, idempotency, sagas, checkpoints."""

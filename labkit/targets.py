@@ -1,0 +1,126 @@
+"""Which AWS answers: the embedded stand-in, LocalStack, or a real account behind two switches.
+
+=============  ==================================================  =================================================
+target         chosen by                                           what it is
+=============  ==================================================  =================================================
+``embedded``   nothing, or ``LABKIT_TARGET=embedded``              MiniStack with the parity modules, on 127.0.0.1
+``localstack`` ``LABKIT_TARGET=localstack``                        any LocalStack endpoint, found by localstack-client
+``aws``        ``LABKIT_TARGET=aws`` and ``LABKIT_AWS_ACCOUNT``    a real account, after ``sts get-caller-identity``
+               equal to the account of the credentials             has confirmed that it is the one that was named
+=============  ==================================================  =================================================
+
+The region is ``LABKIT_REGION``, by default us-east-1.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from labkit import embedded
+from labkit.errors import EndpointDown, TargetError
+
+NAMES = ("embedded", "localstack", "aws")
+DEFAULT_REGION = "us-east-1"
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where calls go. ``endpoint`` is None for AWS itself; ``account`` is set there, and derived per lab elsewhere."""
+
+    name: str
+    endpoint: str | None
+    region: str
+    says: str
+    account: str | None = None
+
+    @property
+    def shared(self) -> bool:
+        """Whether others may own resources in the same account: then only what carries the lab's mark is touched."""
+        return self.name == "aws"
+
+    def client(self, service: str, account: str) -> Any:
+        """A boto3 client for ``service`` in ``account`` (12 digits: on both emulators the access key selects it)."""
+        import boto3
+        from botocore.config import Config
+
+        # One layer of bounded retries; long polls last up to 20 s, so the read time-out is above that.
+        config = Config(connect_timeout=5, read_timeout=60, retries={"mode": "standard", "total_max_attempts": 3})
+        if self.endpoint is None:
+            return boto3.client(service, region_name=self.region, config=config)
+        return boto3.client(
+            service,
+            region_name=self.region,
+            endpoint_url=self.endpoint,
+            aws_access_key_id=account,
+            aws_secret_access_key="lab",
+            config=config.merge(Config(s3={"addressing_style": "path"})),
+        )
+
+
+def account_for(learner: str, notebook: str) -> str:
+    """The 12-digit account of one learner's notebook: the same on each run, another one for everybody else."""
+    digest = hashlib.sha256(f"{learner}/{notebook}".encode()).hexdigest()
+    return f"{int(digest, 16) % 9 + 1}{int(digest, 16) // 9 % 10**11:011d}"
+
+
+def chosen() -> str:
+    """The name of the chosen target. Raises :class:`TargetError` for an unknown one."""
+    name = os.environ.get("LABKIT_TARGET", "").strip().lower() or "embedded"
+    if name not in NAMES:
+        raise TargetError(f"LABKIT_TARGET is {name!r}; it can be {', '.join(NAMES)}.")
+    return name
+
+
+def region() -> str:
+    return os.environ.get("LABKIT_REGION", "").strip() or DEFAULT_REGION
+
+
+def connect() -> Target:
+    """The chosen target, ready to answer: the embedded one is started if need be.
+
+    Raises :class:`TargetError` or one of its kind, with what to type, when it cannot be used.
+    """
+    name = chosen()
+    if name == "embedded":
+        found = embedded.ensure()
+        version = f"MiniStack {found.version} with the parity modules"
+        return Target(name, found.endpoint, region(), f"{version}, {found.endpoint}, {found.note}")
+    if name == "localstack":
+        return _localstack()
+    return _aws()
+
+
+def _localstack() -> Target:
+    from localstack_client.config import get_service_endpoint
+
+    endpoint = get_service_endpoint("sqs") or "http://localhost:4566"
+    if not embedded.answers(endpoint, timeout=5.0):
+        raise EndpointDown(
+            f"no LocalStack answers at {endpoint}; start it, or point LOCALSTACK_HOST (host:port) "
+            "or AWS_ENDPOINT_URL at it."
+        )
+    return Target("localstack", endpoint, region(), f"LocalStack at {endpoint}")
+
+
+def _aws() -> Target:
+    named = os.environ.get("LABKIT_AWS_ACCOUNT", "").strip()
+    if not (named.isdigit() and len(named) == 12):
+        raise TargetError(
+            "LABKIT_TARGET=aws also needs LABKIT_AWS_ACCOUNT, the 12 digits of the account you mean; "
+            "every call there may cost money."
+        )
+    import boto3
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        actual = boto3.client("sts", region_name=region()).get_caller_identity()["Account"]
+    except (BotoCoreError, ClientError) as error:
+        raise TargetError(f"AWS does not say who you are ({error}); check your credentials.") from error
+    if actual != named:
+        raise TargetError(
+            f"your credentials belong to account {actual}, but LABKIT_AWS_ACCOUNT is {named}; nothing was done."
+        )
+    return Target("aws", None, region(), f"AWS account {actual}: calls are billed to it", account=actual)

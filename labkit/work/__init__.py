@@ -1,0 +1,1 @@
+"""The work plane: who does it. Queues, workers, functions."""

@@ -1,0 +1,110 @@
+"""Heartbeat: keep a message hidden while its step runs, and stop in time.
+
+A step that outlives the visibility timeout is run twice: the message reappears and somebody else takes it. The answer
+is not a timeout for the worst case (a dead worker's message would then wait as long) but a short one that is extended
+while the worker lives. The extension needs an upper bound: a step that hangs would otherwise hide its message until
+SQS's own limit of 12 hours, and nobody would learn of it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+from labkit.errors import LabError
+from labkit.facts import facts
+from labkit.work.queues import Message, Queue
+
+
+class LeaseLost(LabError):
+    """The message is no longer this worker's: its visibility ended, or the heartbeat's bound was reached."""
+
+
+class Heartbeat:
+    """Extend the visibility of ``message`` by ``extend`` seconds at once and then every ``every`` seconds.
+
+    It runs while the ``with`` block does. ``limit`` bounds the whole stay in seconds (12 h at most: SQS's own limit
+    since the receive). ``every`` must be at most half of ``extend``, so that one lost beat does not lose the message.
+
+    After the limit, when SQS refuses, or when the last extension has run out before the next one came through, the beat
+    stops and ``lost`` says why; :meth:`check` raises :class:`LeaseLost` then, and the step should stop, because
+    somebody else may be running it. The own clock matters most: SQS accepts a late extension, even one with a handle
+    that a newer receive has superseded (recorded on AWS), and tells nobody.
+
+    >>> with Heartbeat(queue, message, every=5, extend=15, limit=600) as beat:      # doctest: +SKIP
+    ...     for part in step:
+    ...         part()
+    ...         beat.check()
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        message: Message,
+        *,
+        every: float,
+        extend: int,
+        limit: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        longest = float(facts("sqs.visibility.max"))
+        if not 0 < every <= extend / 2:
+            raise LabError(
+                f"a heartbeat every {every} s is too seldom for {extend} s of visibility: half of it at most."
+            )
+        if limit is not None and not 0 < limit <= longest:
+            raise LabError(f"a heartbeat can hold a message for {longest:.0f} s at most; limit is {limit}.")
+        self.beats = 0
+        self.lost: str | None = None
+        self._queue, self._message = queue, message
+        self._every, self._extend = every, extend
+        self._limit = longest if limit is None else limit
+        self._clock = clock
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"labkit-heartbeat-{message.id[:8]}", daemon=True)
+
+    def __enter__(self) -> Heartbeat:
+        self._started = self._held_until = self._clock()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end.set()
+        self._thread.join(timeout=10.0)
+
+    def check(self) -> None:
+        """Raise :class:`LeaseLost` if the message is no longer held."""
+        if self.lost:
+            raise LeaseLost(f"message {self._message.id} is no longer held: {self.lost}.")
+
+    def _run(self) -> None:
+        while self.lost is None:
+            self.lost = self._beat()
+            if self._end.wait(self._every):
+                return
+
+    def _beat(self) -> str | None:
+        """One extension; returns why the message is no longer held, or None while it is."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        now = self._clock()
+        left = self._limit - (now - self._started)
+        if left <= 0:
+            return f"the limit of {self._limit:g} s was reached"
+        if self.beats and now >= self._held_until:
+            return "the last extension ran out before the next one came through"
+        # Never beyond the limit: the message must be free for others when the bound is reached.
+        seconds = max(1, min(self._extend, round(left)))
+        try:
+            self._queue.hide(self._message, seconds)
+        except ClientError as error:
+            return str(error.response["Error"]["Message"])
+        except BotoCoreError:
+            return None  # the endpoint may be back before the visibility ends: the next beat tries again
+        self.beats += 1
+        self._held_until = now + seconds
+        return None

@@ -1,0 +1,19 @@
+"""What every test can ask for: a lab of its own, on the target that is chosen."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from labkit import Lab
+
+
+@pytest.fixture
+def lab(monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+    """An open lab in an account that no other test uses; closed afterwards, which fails if anything is left."""
+    monkeypatch.setenv("LABKIT_LEARNER", uuid.uuid4().hex)
+    opened = Lab.open("test")
+    yield opened
+    opened.close()

@@ -1,0 +1,161 @@
+"""What the set-up is made of: locks, the conda environment, the bootstrap."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+LOCKS = sorted((ROOT / "requirements").glob("*.lock"))
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def pins(lock: Path) -> dict[str, str]:
+    return dict(re.findall(r"^([a-z0-9._-]+)==([^\s;\\]+)", lock.read_text(), re.M | re.I))
+
+
+def named(requirements: list[str]) -> set[str]:
+    return {re.split(r"[<>=!~\[ ;]", requirement)[0].lower() for requirement in requirements}
+
+
+def test_there_is_a_lock_for_each_environment() -> None:
+    assert [lock.stem for lock in LOCKS] == ["course", "emulator", "tools"]
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.stem)
+def test_every_pin_has_a_hash_and_no_line_names_an_index(lock: Path) -> None:
+    text = lock.read_text()
+    blocks = re.split(r"(?m)^(?=[A-Za-z0-9])", text)
+    assert all("--hash=sha256:" in block for block in blocks if "==" in block)
+    assert not re.search(r"^\s*(-i\b|--(extra-)?index-url|--find-links)|https?://", text, re.M)
+
+
+def test_what_the_project_asks_for_is_locked() -> None:
+    extras = PROJECT["project"]["optional-dependencies"]
+    wanted = named(PROJECT["project"]["dependencies"]) | named(extras["course"]) | named(extras["dev"])
+    assert wanted <= set(pins(ROOT / "requirements" / "course.lock"))
+
+
+def test_the_stand_in_is_pinned_to_the_digit_in_all_three_places() -> None:
+    from parity import PINNED
+
+    own = tomllib.loads((ROOT / "infra" / "emulator" / "pyproject.toml").read_text())
+    assert own["project"]["dependencies"] == [f"ministack=={PINNED}"]
+    assert pins(ROOT / "requirements" / "emulator.lock")["ministack"] == PINNED
+    assert "ministack" not in pins(ROOT / "requirements" / "course.lock")
+
+
+def test_the_conda_environment_is_kept_equal_to_the_project() -> None:
+    conda = yaml.safe_load((ROOT / "environment.yml").read_text())
+    python, pip, installed = conda["dependencies"]
+    low, high = re.findall(r"3\.(\d+)", PROJECT["project"]["requires-python"])
+    assert int(low) <= int(python.removeprefix("python=3.")) < int(high)
+    assert pip == "pip"
+    # pip installs the project itself with its extras: what it needs is written once, in pyproject.toml.
+    [editable] = installed["pip"]
+    extras = set(re.search(r"\[(.*)\]", editable).group(1).split(","))  # type: ignore[union-attr]
+    assert editable.startswith("-e .")
+    assert extras <= set(PROJECT["project"]["optional-dependencies"])
+    assert "course" in extras
+
+
+@pytest.fixture
+def bootstrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The bootstrap, with a folder of this test's own for everything that it makes."""
+    spec = importlib.util.spec_from_file_location("bootstrap", ROOT / "infra" / "bootstrap.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for name, path in {
+        "LAB": tmp_path,
+        "STAMP": tmp_path / "setup.json",
+        "LOG": tmp_path / "setup.log",
+        "COURSE": tmp_path / "course",
+        "EMULATOR": tmp_path / "emulator",
+        "TOOLS": tmp_path / "tools",
+    }.items():
+        monkeypatch.setattr(module, name, path)
+    return module
+
+
+def finished(environment: Path, *names: str) -> None:
+    (environment / "bin").mkdir(parents=True)
+    for name in names:
+        (environment / "bin" / name).touch()
+
+
+def test_a_finished_set_up_costs_nothing(bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    finished(bootstrap.COURSE, "python", "labkit")
+    finished(bootstrap.EMULATOR, "python")
+    bootstrap.STAMP.write_text(json.dumps(bootstrap.stamp()))
+    monkeypatch.setattr(bootstrap, "run", lambda *command: pytest.fail(f"ran {command}"))
+    assert bootstrap.main() == 0
+
+
+@pytest.mark.parametrize("stamp", [None, "{cut off", {"inputs": "older"}])
+def test_anything_else_is_made_and_stamped_last(
+    bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch, stamp: object
+) -> None:
+    if stamp is not None:
+        bootstrap.STAMP.write_text(stamp if isinstance(stamp, str) else json.dumps({**bootstrap.stamp(), **stamp}))
+    ran: list[str] = []
+
+    def run(*command: object) -> None:
+        assert not bootstrap.STAMP.exists()  # an interruption from here on must not look like success
+        ran.append(" ".join(map(str, command)))
+
+    monkeypatch.setattr(bootstrap, "run", run)
+    monkeypatch.setattr(bootstrap, "find_uv", lambda: Path("uv"))
+    assert bootstrap.main() == 0
+    assert json.loads(bootstrap.STAMP.read_text()) == bootstrap.stamp()
+    assert sum("--require-hashes" in command for command in ran) == 2
+
+
+def test_a_failing_step_is_a_sentence_and_leaves_no_stamp(
+    bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bootstrap, "find_uv", lambda: Path("/no/such/uv"))
+    monkeypatch.setattr(
+        bootstrap, "make", lambda *_: bootstrap.run(sys.executable, "-c", "raise SystemExit('no room')")
+    )
+    assert bootstrap.main() == 1
+    assert "no room" in capsys.readouterr().err
+    assert not bootstrap.STAMP.exists()
+
+
+def test_without_uv_pip_does_it(bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+    monkeypatch.setattr(bootstrap, "run", lambda *command: ran.append(" ".join(map(str, command))))
+    monkeypatch.setattr(bootstrap, "find_uv", lambda: None)
+    assert bootstrap.main() == 0
+    assert any("-m venv" in command for command in ran)
+    assert sum("pip install --require-hashes" in command for command in ran) == 2
+
+
+def test_where_no_python_fits_the_set_up_says_what_to_install(tmp_path: Path) -> None:
+    fake = tmp_path / "python3"
+    fake.write_text("#!/bin/sh\nexit 1\n")
+    fake.chmod(0o755)
+    for name in ("sh", "dirname"):
+        (tmp_path / name).symlink_to(Path("/bin") / name if (Path("/bin") / name).exists() else Path("/usr/bin") / name)
+    environment = {"PATH": str(tmp_path), "HOME": os.environ.get("HOME", "/")}
+    done = subprocess.run(
+        [str(tmp_path / "sh"), str(ROOT / "infra" / "setup.sh")],
+        env=environment,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert "No Python 3.11, 3.12 or 3.13 was found" in done.stderr

@@ -1,0 +1,134 @@
+"""The parity suite: every row runs on every target, and ``data/parity.csv`` says what is expected of each.
+
+A row that is stored as «differs» must fail, and one that is stored as «as AWS» must pass: a change either way is a
+failure here until the table says so too (``make parity``), so that it is seen in a diff and not taken for noise.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import boto3
+import pytest
+from botocore.config import Config
+
+from labkit import targets
+from labkit.parity import AS_AWS, DIFFERS, Row, read, write
+
+REGION = "us-east-1"
+RECORD = "--record-parity"
+
+
+@dataclass
+class Aws:
+    """One AWS account of its own for one test."""
+
+    endpoint: str
+    account: str = field(default_factory=lambda: f"{uuid.uuid4().int % 10**12:012d}")
+    region: str = REGION
+    _clients: dict[str, Any] = field(default_factory=dict)
+
+    def client(self, service: str) -> Any:
+        if service not in self._clients:
+            self._clients[service] = boto3.client(
+                service,
+                endpoint_url=self.endpoint,
+                region_name=self.region,
+                aws_access_key_id=self.account,
+                aws_secret_access_key="test",
+                config=Config(retries={"total_max_attempts": 1}, connect_timeout=5, read_timeout=60),
+            )
+        return self._clients[service]
+
+    def arn(self, service: str, resource: str) -> str:
+        return f"arn:aws:{service}:{self.region}:{self.account}:{resource}"
+
+
+@pytest.fixture(scope="session")
+def endpoint() -> str:
+    given = os.environ.get("LABKIT_TEST_ENDPOINT")  # to try the suite against anything that listens somewhere
+    return given or str(targets.connect().endpoint)
+
+
+@pytest.fixture
+def aws(endpoint: str) -> Aws:
+    return Aws(endpoint)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(RECORD, action="store_true", help="write what this run shows into data/parity.csv")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "row(key, behaviour, source): one row of the parity table")
+    config.stash[_RESULTS] = {}
+
+
+_RESULTS = pytest.StashKey[dict[str, bool]]()
+
+
+def _row(item: pytest.Item) -> Row | None:
+    mark = item.get_closest_marker("row")
+    return Row(**mark.kwargs) if mark else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    target = targets.chosen()
+    stored = {row.key: row for row in read()}
+    owners: dict[str, str] = {}
+    for item in items:
+        if "tests/parity/" not in str(item.path).replace(os.sep, "/"):
+            continue
+        row = _row(item)
+        if row is None:
+            raise pytest.UsageError(f"{item.nodeid} is in the parity suite and carries no row")
+        function = item.nodeid.split("[")[0]
+        if owners.setdefault(row.key, function) != function:
+            raise pytest.UsageError(f"row {row.key} belongs to {owners[row.key]} and to {function}")
+        if config.getoption(RECORD):
+            continue
+        known = stored.get(row.key)
+        if known is None or (known.behaviour, known.source) != (row.behaviour, row.source):
+            reason = f"row {row.key} does not stand so in data/parity.csv; type `make parity`"
+            item.add_marker(pytest.mark.usefixtures("_not_in_the_table"))
+            item.stash[_REASON] = reason
+        elif known.expected(target) == DIFFERS:
+            item.add_marker(pytest.mark.xfail(strict=True, reason="stored as differing from AWS"))
+
+
+_REASON = pytest.StashKey[str]()
+
+
+@pytest.fixture
+def _not_in_the_table(request: pytest.FixtureRequest) -> None:
+    pytest.fail(request.node.stash[_REASON], pytrace=False)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    outcome = yield
+    report = outcome.get_result()  # type: ignore[attr-defined]
+    row = _row(item)
+    if row and (report.when == "call" or report.failed):
+        results = item.config.stash[_RESULTS]
+        results[row.key] = results.get(row.key, True) and report.passed
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if not session.config.getoption(RECORD):
+        return
+    results = session.config.stash[_RESULTS]
+    rows = {row.key: row for row in map(_row, session.items) if row}
+    stored = {row.key: row for row in read()}
+    target = targets.chosen()
+    merged = []
+    for key, row in rows.items():
+        seen = {**(stored[key].seen if key in stored else {})}
+        if key in results:
+            seen[target] = AS_AWS if results[key] else DIFFERS
+        merged.append(Row(row.key, row.behaviour, row.source, seen))
+    write(merged)

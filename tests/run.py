@@ -1,0 +1,63 @@
+"""Run the checks of the project, one part after the other: ``python tests/run.py [lint|types|unit|parity|notebooks]``.
+
+Everything that talks to AWS runs against a stand-in of the tests' own, which is ended at the end: a reader's open lab
+is not disturbed.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "lint": ((sys.executable, "-m", "ruff", "check", "."), (sys.executable, "-m", "ruff", "format", "--check", ".")),
+    "types": ((sys.executable, "-m", "mypy"),),
+    "unit": ((*PYTEST, "-n", "2", "tests/unit", "tests/infra", "tests/cases", "tests/notebooks"),),
+    "parity": ((*PYTEST, "-n", "4", "tests/parity"),),
+    # One kernel a notebook: cells of one file must not be dealt out to two workers.
+    "notebooks": ((*PYTEST, "--nbval", "--nbval-current-env", "-n", "2", "--dist", "loadfile", "notebooks"),),
+}
+
+
+RECORD = {"record-parity": ((*PYTEST, "tests/parity", "--record-parity"),)}
+
+
+def main(wanted: list[str]) -> int:
+    parts = {**PARTS, **RECORD}
+    unknown = [name for name in wanted if name not in parts]
+    if unknown:
+        print(f"there is no part {unknown[0]!r}; there are {', '.join(PARTS)}", file=sys.stderr)
+        return 2
+    home = ROOT / ".lab" / "test"
+    environment = {**os.environ, "LABKIT_HOME": str(home), "LABKIT_STATIC": "1", "PYTHONHASHSEED": "0"}
+    for name in ("LABKIT_LEARNER", "LABKIT_REGION", "AWS_ENDPOINT_URL", "AWS_PROFILE"):
+        environment.pop(name, None)
+    failed = []
+    try:
+        for name in wanted or PARTS:
+            started = time.monotonic()
+            print(f"== {name}", flush=True)
+            # Every command of a part runs, also after one that failed: a reader wants to see all of it.
+            codes = [
+                subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode for command in parts[name]
+            ]
+            if any(codes):
+                failed.append(name)
+            print(f"== {name}: {'FAILED' if any(codes) else 'ok'} ({time.monotonic() - started:.0f} s)", flush=True)
+    finally:
+        down = (sys.executable, "-m", "labkit.cli", "down")
+        subprocess.run(down, cwd=ROOT, env=environment, check=False, stdout=subprocess.DEVNULL)
+    if failed:
+        print(f"Failed: {', '.join(failed)}.")
+        return 1
+    print(f"All parts passed: {', '.join(wanted or PARTS)}.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,184 @@
+"""Opening and closing a lab: isolation, leftovers of an interrupted run, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import uuid
+
+import pytest
+
+from labkit import Lab, LabError, sweep, targets
+from labkit.sweep import Scope
+from labkit.targets import account_for
+
+
+@pytest.fixture
+def learner(monkeypatch: pytest.MonkeyPatch) -> str:
+    name = uuid.uuid4().hex
+    monkeypatch.setenv("LABKIT_LEARNER", name)
+    return name
+
+
+def test_the_account_is_the_same_each_time_and_anothers_is_another() -> None:
+    accounts = {account_for(learner, "03-queues") for learner in map(str, range(300))}
+    assert len(accounts) == 300
+    assert all(len(account) == 12 and account.isdigit() and account[0] != "0" for account in accounts)
+    assert account_for("learner", "03-queues") == account_for("learner", "03-queues")
+
+
+def test_two_labs_do_not_see_each_other(learner: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with Lab.open("one") as one, Lab.open("two") as two:
+        one.client("sqs").create_queue(QueueName="work")
+        assert "QueueUrls" not in two.client("sqs").list_queues() or not two.client("sqs").list_queues()["QueueUrls"]
+        assert one.arn("sqs", "work") != two.arn("sqs", "work")
+    assert capsys.readouterr().out.startswith("Lab one on ")
+
+
+def test_closing_removes_everything_and_says_so(learner: str, capsys: pytest.CaptureFixture[str]) -> None:
+    lab = Lab.open("close")
+    queue = lab.client("sqs").create_queue(QueueName="work")["QueueUrl"]
+    lab.client("sqs").send_message(QueueUrl=queue, MessageBody="x")
+    events = lab.client("events")
+    events.create_event_bus(Name="fleet")
+    for bus in ("fleet", "default"):
+        events.put_rule(Name="rule", EventBusName=bus, EventPattern='{"source": ["a"]}')
+        target = {"Id": "work", "Arn": lab.arn("sqs", "work")}
+        events.put_targets(Rule="rule", EventBusName=bus, Targets=[target])
+    events.create_archive(ArchiveName="all", EventSourceArn=lab.arn("events", "event-bus/fleet"))
+    bucket = lab.bucket_name("claims")
+    lab.client("s3").create_bucket(Bucket=bucket)
+    for index in range(3):
+        lab.client("s3").put_object(Bucket=bucket, Key=f"{index}", Body=b"x")
+    lab.client("dynamodb").create_table(
+        TableName="steps",
+        KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "pk", "AttributeType": "S"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    lab.client("cloudwatch").put_metric_alarm(
+        AlarmName="deep",
+        Namespace="AWS/SQS",
+        MetricName="ApproximateNumberOfMessagesVisible",
+        Statistic="Maximum",
+        Period=60,
+        EvaluationPeriods=1,
+        Threshold=1,
+        ComparisonOperator="GreaterThanThreshold",
+    )
+    lab.close()
+    said = capsys.readouterr().out.splitlines()[-1]
+    assert said == (
+        "Lab close closed: removed 1 alarm, 1 archive, 1 bucket, 1 event bus, 1 queue, 2 rules, 1 table; "
+        "0 resources, 0 threads left behind."
+    )
+    lab.close()  # harmless
+    with pytest.raises(LabError, match="is closed"):
+        lab.client("sqs")
+
+
+def test_opening_again_removes_what_an_interrupted_run_left(learner: str) -> None:
+    script = (
+        "import os; from labkit import Lab; lab = Lab.open('cut-off'); "
+        "lab.client('sqs').create_queue(QueueName='left'); os._exit(9)"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False, stdout=subprocess.DEVNULL).returncode == 9
+    with Lab.open("cut-off") as lab:
+        assert not lab.client("sqs").list_queues().get("QueueUrls")
+
+
+def test_opening_twice_in_one_process_closes_the_first(learner: str) -> None:
+    first = Lab.open("again")
+    first.client("sqs").create_queue(QueueName="work")
+    with Lab.open("again") as second:
+        assert not second.client("sqs").list_queues().get("QueueUrls")
+        with pytest.raises(LabError, match="is closed"):
+            first.client("sqs")
+
+
+def test_a_lab_that_is_open_in_another_process_is_refused(learner: str) -> None:
+    script = "from labkit import Lab; Lab.open('shared')"
+    with Lab.open("shared"):
+        other = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True)
+    assert "is open in another kernel" in other.stderr
+
+
+@pytest.mark.parametrize("name", ["", "Upper", "with space", "a" * 33, "../up", "-a", "a-"])
+def test_a_bad_name_is_a_sentence(name: str) -> None:
+    with pytest.raises(LabError, match="a lab is named with"):
+        Lab.open(name)
+
+
+def test_a_thread_that_is_left_behind_is_named(learner: str) -> None:
+    end = threading.Event()
+    lab = Lab.open("threads")
+    thread = threading.Thread(target=end.wait, name="labkit-left", daemon=True)
+    thread.start()
+    try:
+        with pytest.raises(LabError, match="thread labkit-left"):
+            lab.close()
+    finally:
+        end.set()
+        thread.join()
+
+
+def test_what_was_registered_ends_last_one_first_and_a_failing_one_does_not_keep_the_others(learner: str) -> None:
+    order: list[str] = []
+
+    def fails() -> None:
+        raise OSError("cannot")
+
+    lab = Lab.open("actions")
+    lab.on_close("first", lambda: order.append("first"))
+    lab.on_close("second", fails)
+    lab.on_close("third", lambda: order.append("third"))
+    with pytest.raises(LabError, match="second: cannot"):
+        lab.close()
+    assert order == ["third", "first"]
+
+
+class SharedAccount:
+    """The tags and deletes of an account that others use: what a sweep may and may not touch there."""
+
+    def __init__(self, queues: dict[str, dict[str, str]]) -> None:
+        self.queues = queues
+
+    def can_paginate(self, operation: str) -> bool:
+        return False
+
+    def list_queues(self, QueueNamePrefix: str = "") -> dict[str, list[str]]:
+        return {"QueueUrls": [f"https://sqs/1/{name}" for name in self.queues if name.startswith(QueueNamePrefix)]}
+
+    def get_queue_url(self, QueueName: str) -> dict[str, str]:
+        return {"QueueUrl": f"https://sqs/1/{QueueName}"}
+
+    def list_queue_tags(self, QueueUrl: str) -> dict[str, dict[str, str]]:
+        return {"Tags": self.queues[QueueUrl.rsplit("/", 1)[1]]}
+
+    def delete_queue(self, QueueUrl: str) -> None:
+        del self.queues[QueueUrl.rsplit("/", 1)[1]]
+
+
+def test_in_a_shared_account_only_what_has_name_and_tag_is_deleted() -> None:
+    account = SharedAccount(
+        {
+            "lab-me-03-work": {"lab": "03"},
+            "lab-me-03-lookalike": {},
+            "lab-me-03-other": {"lab": "04"},
+            "prod": {"lab": "03"},
+        }
+    )
+    assert sweep.delete("sqs", account, Scope("lab-me-03-", ("lab", "03"))) == {"queue": 1}
+    assert set(account.queues) == {"lab-me-03-lookalike", "lab-me-03-other", "prod"}
+
+
+def test_the_lab_on_aws_marks_every_name(monkeypatch: pytest.MonkeyPatch, learner: str) -> None:
+    there = targets.Target("aws", None, "eu-west-1", "a test", account="123456789012")
+    lab = Lab("03-queues", there, "123456789012", Scope(f"lab-{learner}-03-queues-", ("lab", "03-queues")))
+    assert lab.resource_name("work") == f"lab-{learner}-03-queues-work"
+    assert lab.bucket_name("claims").startswith("lab-")
+    assert len(lab.bucket_name("claims")) <= 63
+    assert lab.tags == {"lab": "03-queues"}
+    assert os.environ.get("LABKIT_TARGET", "embedded") == "embedded"

@@ -1,0 +1,193 @@
+"""Queues: batch calls that fail for single entries, the loop, the heartbeat."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from labkit import Lab
+from labkit.errors import LabError
+from labkit.work.heartbeat import Heartbeat, LeaseLost
+from labkit.work.queues import BatchError, Queue, QueueError
+
+
+class Flaky:
+    """An SQS client whose batch calls fail for chosen entries, a given number of times each."""
+
+    def __init__(self, code: str, times: dict[str, int]) -> None:
+        self.code, self.times = code, times
+        self.calls: list[list[str]] = []
+
+    def send_message_batch(self, QueueUrl: str, Entries: list[dict[str, Any]]) -> dict[str, Any]:
+        self.calls.append([entry["Id"] for entry in Entries])
+        answer: dict[str, Any] = {"Successful": []}
+        for entry in Entries:
+            if self.times.get(entry["Id"], 0) > 0:
+                self.times[entry["Id"]] -= 1
+                sender = self.code == "InvalidMessageContents"
+                fault = {"Id": entry["Id"], "Code": self.code, "SenderFault": sender, "Message": "no"}
+                answer.setdefault("Failed", []).append(fault)
+            else:
+                answer["Successful"].append({"Id": entry["Id"], "MessageId": f"m{entry['Id']}"})
+        return answer
+
+
+def flaky(code: str, **times: int) -> tuple[Flaky, Queue]:
+    client = Flaky(code, {name.removeprefix("e"): count for name, count in times.items()})
+    return client, Queue(client, "http://localhost/1/work", arn="arn:aws:sqs:us-east-1:1:work")
+
+
+def test_only_the_entries_that_failed_are_sent_again() -> None:
+    client, queue = flaky("InternalError", e1=2, e3=1)
+    waits: list[float] = []
+    assert queue.send_batch(["a", "b", "c", "d"], sleep=waits.append) == ["m0", "m1", "m2", "m3"]
+    assert client.calls == [["0", "1", "2", "3"], ["1", "3"], ["1"]]
+    assert len(waits) == 2
+
+
+def test_an_entry_that_is_the_senders_fault_is_not_tried_again() -> None:
+    client, queue = flaky("InvalidMessageContents", e1=99)
+    with pytest.raises(BatchError) as caught:
+        queue.send_batch(["a", "b", "c"], sleep=lambda _: None)
+    assert caught.value.failed == {1: ("InvalidMessageContents", "no")}
+    assert len(client.calls) == 1
+
+
+def test_an_entry_that_never_succeeds_is_given_up_and_named() -> None:
+    client, queue = flaky("InternalError", e0=99)
+    with pytest.raises(BatchError, match="1 of 1 messages were not sent to work: entry 0: InternalError"):
+        queue.send_batch(["a"], sleep=lambda _: None)
+    assert len(client.calls) == 5
+
+
+def test_batches_keep_to_ten_entries_and_one_mebibyte(lab: Lab) -> None:
+    queue = Queue.create(lab, "big")
+    bodies = [f"{index:02d}" + "x" * 300_000 for index in range(7)] + [str(index) for index in range(23)]
+    ids = queue.send_batch(bodies)
+    assert len(set(ids)) == len(bodies) == queue.depth().total
+    received: list[str] = []
+    assert queue.consume(lambda message: received.append(message.body)) == len(bodies)
+    assert Counter(received) == Counter(bodies)
+    assert queue.depth().total == 0
+
+
+def test_a_message_whose_handler_raised_comes_back_and_the_others_are_done(lab: Lab) -> None:
+    queue = Queue.create(lab, "work", visibility=1)
+    queue.send_batch(["good", "bad", "fine"])
+
+    def handle(message: Any) -> None:
+        if message.body == "bad" and message.receives == 1:
+            raise RuntimeError("cannot")
+
+    faults: list[str] = []
+    assert queue.consume(handle, on_error=lambda message, error: faults.append(f"{message.body}: {error}")) == 2
+    assert faults == ["bad: cannot"]
+    assert queue.depth().in_flight == 1
+    assert queue.consume(handle, wait=3, limit=1) == 1
+    assert queue.depth().total == 0
+
+
+def test_without_on_error_the_error_is_raised_and_what_was_done_is_deleted(lab: Lab) -> None:
+    queue = Queue.create(lab, "fifo.fifo", attributes={"ContentBasedDeduplication": True})
+    queue.send_batch(["1", "2", "3"], group=lambda body: "g")
+
+    def handle(message: Any) -> None:
+        if message.body == "2":
+            raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        queue.consume(handle)
+    assert queue.depth().total == 2
+
+
+def test_a_dlq_is_made_with_policies_that_name_each_other(lab: Lab) -> None:
+    queue = Queue.create(lab, "work", visibility=0, dlq=True, max_receives=2)
+    assert queue.dlq is not None
+    queue.send("poison")
+    receives = [message.receives for _ in range(3) for message in queue.receive()]
+    assert receives == [1, 2]
+    assert [message.body for message in queue.dlq.receive()] == ["poison"]
+    sources = lab.client("sqs").list_dead_letter_source_queues(QueueUrl=queue.dlq.url)["queueUrls"]
+    assert [url.rsplit("/", 1)[1] for url in sources] == ["work"]
+    with pytest.raises(QueueError):  # the allow policy lets in the one queue
+        Queue.create(lab, "other", dlq=queue.dlq)
+
+
+def test_a_queue_policy_keeps_the_statements_it_has(lab: Lab) -> None:
+    queue = Queue.create(lab, "work")
+    for rule in ("one", "two", "one"):
+        queue.allow("events.amazonaws.com", lab.arn("events", f"rule/bus/{rule}"))
+    policy = queue._attributes("Policy")["Policy"]
+    assert policy.count("aws:SourceArn") == 2
+
+
+def test_a_bad_attribute_is_a_sentence(lab: Lab) -> None:
+    with pytest.raises(QueueError, match="queue 'work' was not created"):
+        Queue.create(lab, "work", visibility=99_999)
+
+
+def test_a_body_that_is_no_json_is_a_sentence(lab: Lab) -> None:
+    queue = Queue.create(lab, "work")
+    queue.send("{oops")
+    [message] = queue.receive()
+    with pytest.raises(QueueError, match=f"message {message.id} holds no JSON"):
+        message.json()
+
+
+def test_a_heartbeat_holds_the_message_and_lets_go_at_the_end(lab: Lab) -> None:
+    queue = Queue.create(lab, "work", visibility=1)
+    queue.send("slow")
+    [message] = queue.receive()
+    with Heartbeat(queue, message, every=0.3, extend=1) as beat:
+        time.sleep(1.6)
+        assert queue.receive() == []
+        beat.check()
+    assert beat.beats >= 3
+    queue.delete(message)
+    assert queue.depth().total == 0
+
+
+def test_a_heartbeat_stops_at_its_limit_and_says_so(lab: Lab) -> None:
+    queue = Queue.create(lab, "work", visibility=1)
+    queue.send("hangs")
+    [message] = queue.receive()
+    with Heartbeat(queue, message, every=0.2, extend=1, limit=0.5) as beat:
+        time.sleep(0.9)
+        with pytest.raises(LeaseLost, match=r"the limit of 0\.5 s was reached"):
+            beat.check()
+    assert len(queue.receive(wait=3)) == 1  # somebody else gets it
+
+
+def test_a_heartbeat_learns_that_its_message_is_gone(lab: Lab) -> None:
+    queue = Queue.create(lab, "work", visibility=5)
+    queue.send("x")
+    [message] = queue.receive()
+    queue.delete(message)
+    with Heartbeat(queue, message, every=0.1, extend=1) as beat:
+        time.sleep(0.4)
+        assert beat.lost
+    with pytest.raises(LeaseLost):
+        beat.check()
+
+
+def test_a_heartbeat_that_was_held_up_knows_that_its_time_was_over(lab: Lab) -> None:
+    queue = Queue.create(lab, "work", visibility=5)
+    queue.send("x")
+    [message] = queue.receive()
+    moments = iter([0.0, 0.0, 60.0, 60.0])  # opened, first beat, and then the process slept for a minute
+    with Heartbeat(queue, message, every=0.05, extend=5, clock=lambda: next(moments)) as beat:
+        time.sleep(0.3)
+        with pytest.raises(LeaseLost, match="ran out before the next one came through"):
+            beat.check()
+    assert beat.beats == 1
+
+
+@pytest.mark.parametrize(("every", "extend", "limit"), [(0, 10, None), (6, 10, None), (1, 10, 50_000), (1, 10, 0)])
+def test_a_heartbeat_that_cannot_work_is_refused(every: float, extend: int, limit: float | None) -> None:
+    client, queue = flaky("InternalError")
+    with pytest.raises(LabError, match="heartbeat"):
+        Heartbeat(queue, None, every=every, extend=extend, limit=limit)  # type: ignore[arg-type]
+    assert client.calls == []
