@@ -2,12 +2,14 @@
 BIN := .venv/bin
 UVFLAGS := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: help setup lab test parity bench lock format
+.PHONY: help setup lab test parity store bench lock format
 help:
 	@echo "make lab                open the course in JupyterLab (makes everything it needs)"
 	@echo "make lab ARGS=--check   the same without a browser; ends with a line that says whether it works"
 	@echo "make test               lint, types, unit tests, parity suite, every notebook"
 	@echo "make test ARGS=unit     one part of it: lint, types, unit, parity or notebooks"
+	@echo "make store              run the notebooks and store their outputs"
+	@echo "make parity             store what the parity suite shows on the chosen target"
 	@echo "make bench              what the pieces cost on this machine"
 
 setup:
@@ -21,6 +23,9 @@ test: setup
 
 parity: setup  # store what the parity suite shows on the chosen target; look at the diff
 	@$(BIN)/python tests/run.py record-parity
+
+store: setup  # run the notebooks and store their outputs
+	@export LABKIT_HOME=.lab/store; $(BIN)/python -m tests.notebooks.store $(ARGS); code=$$?; $(BIN)/labkit down; exit $$code
 
 bench: setup
 	@$(BIN)/python -m tests.benchmarks $(ARGS)

@@ -1,4 +1,4 @@
-"""The command line: ``labkit doctor | up | down | status | env | lab``.
+"""The command line: ``labkit doctor | up | down | status | env | lab | workshop``.
 
 Exit codes: 0 well, 1 a fault that the sentence on stderr names, 2 wrong words.
 """
@@ -9,6 +9,7 @@ import json
 import os
 import shlex
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -140,6 +141,18 @@ def lab(
     from labkit import jupyter
 
     raise typer.Exit(jupyter.check() if check else jupyter.open_lab())
+
+
+@app.command()
+def workshop(folder: Annotated[Path, typer.Argument(help="where to write the learners' copies")]) -> None:
+    """Write the notebooks without solutions and outputs, for a class."""
+    from labkit import embedded
+    from labkit.teach.learner import strip_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for source in sorted((embedded.repository() / "notebooks").glob("*.ipynb")):
+        blanked = strip_file(source, folder / source.name)
+        print(f"{folder / source.name}: {blanked} solutions taken out")
 
 
 def main() -> None:

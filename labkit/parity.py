@@ -53,6 +53,18 @@ def write(rows: Iterable[Row]) -> None:
             out.writerow([row.key, row.behaviour, row.source, *(row.expected(name) for name in TARGETS)])
 
 
+def markdown() -> str:
+    """The summary as a Markdown table: what the README shows."""
+    names = {"embedded": "embedded", "localstack": "LocalStack 4.14.0"}
+    head = ["| service | behaviours | " + " | ".join(f"as AWS: {names[target]}" for target in TARGETS) + " |"]
+    head.append("|---|---|" + "---|" * len(TARGETS))
+    rows = [
+        f"| {line['service']} | {line['rows']} | " + " | ".join(str(line[target]) for target in TARGETS) + " |"
+        for line in summary()
+    ]
+    return "\n".join([*head, *rows])
+
+
 def summary() -> list[dict[str, object]]:
     """Rows per service and how many of them each target passes: ``service``, ``rows``, then one column a target."""
     rows = read()

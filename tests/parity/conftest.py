@@ -7,9 +7,11 @@ failure here until the table says so too (``make parity``), so that it is seen i
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -17,10 +19,11 @@ import pytest
 from botocore.config import Config
 
 from labkit import targets
-from labkit.parity import AS_AWS, DIFFERS, Row, read, write
+from labkit.parity import AS_AWS, DIFFERS, Row, markdown, read, write
 
 REGION = "us-east-1"
 RECORD = "--record-parity"
+BLOCK = r"(<!-- parity: [^\n]*-->\n).*?(<!-- /parity -->)"
 
 
 @dataclass
@@ -132,3 +135,5 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
             seen[target] = AS_AWS if results[key] else DIFFERS
         merged.append(Row(row.key, row.behaviour, row.source, seen))
     write(merged)
+    readme = Path(__file__).resolve().parent.parent.parent / "README.md"
+    readme.write_text(re.sub(BLOCK, f"\\1{markdown()}\n\\2", readme.read_text(), flags=re.S))

@@ -1,0 +1,141 @@
+"""What the pieces cost on this machine: ``make bench``.
+
+Ratios are measured in one run, the two sides in turns, so that a busy machine slows both. Nothing here is asserted:
+wall times are no test. The budgets beside them are the project's own.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+ROUNDS = 5
+
+
+def seconds(action: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    action()
+    return time.perf_counter() - started
+
+
+def startup() -> tuple[str, str, str]:
+    from labkit import embedded
+
+    def once() -> float:
+        took = seconds(embedded.ensure)
+        embedded.stop()
+        return took
+
+    return "stand-in ready", f"{statistics.median(once() for _ in range(3)):.2f} s", "≤ 3 s"
+
+
+def imports() -> tuple[str, str, str]:
+    def best(module: str) -> float:
+        command = [sys.executable, "-c", f"import boto3, {module}"]
+        return min(seconds(lambda: subprocess.run(command, check=True)) for _ in range(ROUNDS))
+
+    return "import labkit, on top of boto3", f"{best('labkit') - best('sys'):.2f} s", "< 0.3 s"
+
+
+def loop() -> tuple[str, str, str]:
+    """Receive ten, handle, delete in a batch: labkit's loop against the same three calls in bare boto3."""
+    from labkit import Lab
+    from labkit.work.queues import Queue
+
+    count = 500
+    with Lab.open("benchmark") as lab:
+        queue = Queue.create(lab, "loop")
+        sqs = lab.client("sqs")
+
+        def bare() -> None:
+            while found := sqs.receive_message(
+                QueueUrl=queue.url,
+                MaxNumberOfMessages=10,
+                MessageSystemAttributeNames=["All"],
+                MessageAttributeNames=["All"],
+            ).get("Messages", []):
+                entries = [{"Id": str(i), "ReceiptHandle": m["ReceiptHandle"]} for i, m in enumerate(found)]
+                sqs.delete_message_batch(QueueUrl=queue.url, Entries=entries)
+
+        ratios = []
+        for turn in range(ROUNDS):
+            took = {}
+            sides = {"bare": bare, "labkit": lambda: queue.consume(lambda message: None)}
+            for name in sorted(sides, reverse=bool(turn % 2)):
+                queue.send_batch(range(count))
+                took[name] = seconds(sides[name])
+            ratios.append(took["bare"] / took["labkit"])
+    return "receive–process–delete, rate against bare boto3", f"{100 * statistics.median(ratios):.0f} %", "≥ 90 %"
+
+
+def batches() -> tuple[str, str, str]:
+    from labkit import Lab
+    from labkit.work.queues import Queue
+
+    count = 300
+    with Lab.open("benchmark") as lab:
+        queue = Queue.create(lab, "sends")
+        ratios = []
+        for _ in range(ROUNDS):
+            single = seconds(lambda: [queue.send(n) for n in range(count)])
+            ratios.append(single / seconds(lambda: queue.send_batch(range(count))))
+    return "batch sends, rate against single ones", f"{statistics.median(ratios):.1f} ×", "≥ 5 ×"
+
+
+def throughput() -> tuple[str, str, str]:
+    from labkit import Lab
+    from labkit.work.queues import Queue
+
+    with Lab.open("benchmark") as lab:
+        queue = Queue.create(lab, "trips")
+
+        def trips(count: int = 100) -> None:
+            for n in range(count):
+                queue.send(n)
+                queue.delete(*queue.receive(1))
+
+        rate = 100 / min(seconds(trips) for _ in range(3))
+    return "send, receive, delete, one client", f"{rate:.0f} trips/s", ""
+
+
+def notebooks() -> list[tuple[str, str, str]]:
+    environment = {**os.environ, "LABKIT_STATIC": "1"}
+    nbval = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbval", "--nbval-current-env")
+
+    def run(path: Path) -> None:
+        subprocess.run([*nbval, str(path)], cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL)
+
+    paths = sorted((ROOT / "notebooks").glob("*.ipynb"))
+    return [(f"{path.stem} under nbval", f"{seconds(partial(run, path)):.1f} s", "< 25 s") for path in paths]
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as home:
+        os.environ["LABKIT_HOME"] = home
+        from labkit import embedded
+
+        try:
+            rows = [startup(), imports(), loop(), batches(), throughput(), *notebooks()]
+        finally:
+            embedded.stop()
+    machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, {platform.system()}"
+    table = Table("what", "measured", "budget", title=machine)
+    for row in rows:
+        table.add_row(*row)
+    Console(width=110).print(table)
+
+
+if __name__ == "__main__":
+    main()
