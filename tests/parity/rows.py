@@ -15,3 +15,11 @@ def row(key: str, behaviour: str, *, source: str) -> Callable[[Any], Any]:
     know: a page of the AWS documentation, a botocore model, or a response recorded on AWS.
     """
     return pytest.mark.row(key=key, behaviour=behaviour, source=source)
+
+
+def ours(reason: str) -> Any:
+    """Mark a test of the stand-in that is no row of the table: AWS promises nothing here, or we do not know what.
+
+    ``reason`` says which of the two. Such a test runs on the embedded target alone.
+    """
+    return pytest.mark.ours(reason)

@@ -10,7 +10,7 @@ import pytest
 
 from .conftest import Aws
 from .events_kit import GUIDE, RECORDED, Events, attributes_of, policy
-from .rows import row
+from .rows import ours, row
 
 FAST = {"lab:clock-scale": "20000"}  # a day of waiting in 4 s
 FASTER = {"lab:clock-scale": "200000"}
@@ -291,7 +291,7 @@ def test_original_event(events: Events, given: dict[str, Any]) -> None:
     assert (event["id"], event["detail"]) == (identity, {"n": 1})
 
 
-@row("events.delivery.scale_of_bus", "The event bus's clock scale holds for its rules; a rule's own wins", source="lab")
+@ours("the event bus's clock scale holds for its rules, a rule's own wins: a teaching setting")
 def test_scale_of_the_bus(events: Events) -> None:
     events.api.create_event_bus(Name="fleet", Tags=[{"Key": "lab:clock-scale", "Value": "20000"}])
     fast, slow = events.rule("fast", bus="fleet"), events.rule("slow", bus="fleet", tags={"lab:clock-scale": "1"})
@@ -306,11 +306,7 @@ def test_scale_of_the_bus(events: Events) -> None:
     events.api.remove_targets(Rule="slow", EventBusName="fleet", Ids=["t"])
 
 
-@row(
-    "events.delivery.target_removed",
-    "A target that is removed while a retry is pending gets no more (what becomes of the event on AWS is not verified)",
-    source="lab",
-)
+@ours("not verified: a target that is removed while a retry is pending gets no more")
 def test_removed_target_ends_the_retries(events: Events) -> None:
     rule = events.rule(tags={"lab:clock-scale": "5"})
     queue, dlq = events.queue("q", fault="THROTTLING"), events.queue("dlq")

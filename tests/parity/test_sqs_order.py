@@ -9,7 +9,7 @@ import time
 import urllib.parse
 
 from .conftest import Aws
-from .rows import row
+from .rows import ours, row
 from .sqs_helpers import API, GUIDE, RECORDED, bodies, counts, drain, fail, queue, receive, refused
 
 
@@ -55,11 +55,7 @@ def test_long_poll_returns_early(aws: Aws) -> None:
     timer.join()
 
 
-@row(
-    "sqs.receive.abandoned",
-    "A long poll whose client has gone does not take the next message with it.",
-    source="not promised by AWS, which closes the poll with the connection as a rule",
-)
+@ours("a long poll whose client has gone takes no message with it: AWS does so as a rule, without a promise")
 def test_abandoned_poll(aws: Aws) -> None:
     sqs = aws.client("sqs")
     url = queue(sqs)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from .conftest import Aws
-from .rows import row
+from .rows import ours, row
 from .sqs_helpers import (
     API,
     GUIDE,
@@ -353,11 +353,7 @@ def test_move_task_fails_without_destination(aws: Aws) -> None:
     assert len(drain(sqs, dead)) == 10 - task["ApproximateNumberOfMessagesMoved"]
 
 
-@row(
-    "sqs.move_task.unknown_source",
-    "Without a destination, a message that never had a source queue stays, and the task fails.",
-    source="not verified on AWS",
-)
+@ours("not verified: without a destination, a message that never had a source stays, and the task fails")
 def test_move_task_with_unknown_source(aws: Aws) -> None:
     sqs = aws.client("sqs")
     url, dead = pair(sqs)

@@ -15,7 +15,7 @@ def test_every_row_says_what_aws_does_and_how_we_know() -> None:
     assert len({row.key for row in rows}) == len(rows) > 100
     for row in rows:
         assert re.fullmatch(r"[a-z]+(\.[a-z0-9_-]+)+", row.key), row.key
-        assert len(row.behaviour) > 20, row.key
+        assert len(row.behaviour) > 10, row.key
         assert len(row.source) > 5, row.key
         assert row.expected("embedded") == parity.AS_AWS, f"{row.key} is not as AWS on the default target"
 
