@@ -49,12 +49,28 @@ def run(*command: str | Path) -> None:
     with LOG.open("a") as log:
         log.write(f"$ {' '.join(map(str, command))}\n")
         log.flush()
-        done = subprocess.run(
-            [str(part) for part in command], cwd=ROOT, env=environment, stdout=log, stderr=log, check=False
-        )
-    if done.returncode:
+        process = subprocess.Popen([str(part) for part in command], cwd=ROOT, env=environment, stdout=log, stderr=log)
+        try:
+            wait(process)
+        except BaseException:  # an impatient reader: leave no installer behind that goes on writing
+            process.kill()
+            process.wait()
+            raise
+    if process.returncode:
         last = [line for line in LOG.read_text(errors="replace").splitlines() if line.strip()][-3:]
         raise Failed(" / ".join(last))
+
+
+def wait(process: subprocess.Popen[bytes]) -> None:
+    """Wait for a step; on a terminal its seconds are counted, so that minutes of pip do not look like a hang."""
+    started = time.monotonic()
+    while True:
+        try:
+            process.wait(timeout=1)
+            return
+        except subprocess.TimeoutExpired:
+            if sys.stdout.isatty():
+                print(f"\r      {time.monotonic() - started:.0f} s", end="\r", flush=True)
 
 
 def find_uv() -> Path | None:
@@ -122,6 +138,9 @@ def main() -> int:
         for number, (name, step) in enumerate(steps, 1):
             print(f"[{number}/{len(steps)}] {name} ({how})", flush=True)
             step()
+    except KeyboardInterrupt:
+        print("\nInterrupted. Type the same again to go on.", file=sys.stderr)
+        return 130
     except Failed as error:
         print(
             f"The set-up failed: {error}\nEverything it printed is in {LOG}. Type the same again to go on.",

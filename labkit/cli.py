@@ -149,6 +149,8 @@ def workshop(folder: Annotated[Path, typer.Argument(help="where to write the lea
     from labkit import embedded
     from labkit.teach.learner import strip_file
 
+    if folder.exists() and any(folder.iterdir()):
+        raise LabError(f"{folder} is not empty; name a new folder, so that nobody's answers are overwritten.")
     folder.mkdir(parents=True, exist_ok=True)
     for source in sorted((embedded.repository() / "notebooks").glob("*.ipynb")):
         blanked = strip_file(source, folder / source.name)

@@ -24,16 +24,22 @@ def _command(port: int, token: str, browser: bool) -> list[str]:
         *(f"--ServerApp.root_dir={embedded.repository()}", "--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}"),
         *(f"--IdentityProvider.token={token}", f"--LabApp.default_url=/lab/tree/{FIRST}"),
         # The check would otherwise ask a server on the internet for news and updates.
-        *("--LabApp.news_url=", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"),
+        *("--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"),
         *(() if browser else ("--no-browser",)),
         *(("--allow-root",) if hasattr(os, "geteuid") and os.geteuid() == 0 else ()),
     ]
 
 
-def _free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def _free_port(preferred: int = 0) -> int:
+    """``preferred``, or where that is taken any free one."""
+    for port in (preferred, 0):
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise LabError("no port is free on 127.0.0.1.")
 
 
 def _has_browser() -> bool:
@@ -47,9 +53,18 @@ def _has_browser() -> bool:
 
 
 def open_lab() -> int:
-    """Connect the target, then run JupyterLab in the foreground until it is ended; returns its exit code."""
+    """Connect the target, say where JupyterLab is to be found, and become JupyterLab.
+
+    This process turns into the server (where the system can do that), so that whoever ends it ends the server and its
+    kernels. Elsewhere the server's exit code is returned.
+    """
     print(f"Target: {targets.connect().says}", flush=True)
-    return subprocess.run(_command(8888, secrets.token_hex(16), _has_browser()), check=False).returncode
+    port, token = _free_port(8888), secrets.token_hex(16)
+    command = _command(port, token, _has_browser())
+    print(f"JupyterLab: http://127.0.0.1:{port}/lab/tree/{FIRST}?token={token}", flush=True)
+    if hasattr(os, "execv") and sys.platform != "win32":
+        os.execv(command[0], command)
+    return subprocess.run(command, check=False).returncode
 
 
 def check() -> int:
@@ -106,8 +121,8 @@ def _execute(notebook: str) -> None:
     content = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
     environment = {**os.environ, "LABKIT_LEARNER": f"check-{os.getpid()}"}  # not the account of an open notebook
     try:
-        NotebookClient(content, timeout=120, resources={"metadata": {"path": str(path.parent)}}).execute(
-            env=environment
-        )
+        client = NotebookClient(content, timeout=120, resources={"metadata": {"path": str(path.parent)}})
+        # What a cell prints comes as a message; the kernel's own stderr holds warnings about itself.
+        client.execute(env=environment, stderr=subprocess.DEVNULL)
     except CellExecutionError as error:
         raise LabError(f"{notebook} failed: {error.ename}: {error.evalue}") from error

@@ -38,10 +38,10 @@ class Verdict:
 
 # Wrong by a factor: answer / right -> what that looks like. The first match is told.
 _FACTORS = (
-    (60.0, "60 times too large: seconds where minutes are asked, or 60 multiplied once too often?"),
-    (1 / 60, "60 times too small: minutes where seconds are asked?"),
-    (3600.0, "3,600 times too large: hours and seconds mixed up?"),
-    (1 / 3600, "3,600 times too small: hours where seconds are asked?"),
+    (60.0, "60 times too large: a unit of time is off by one step (s, min, h)."),
+    (1 / 60, "60 times too small: a unit of time is off by one step (s, min, h)."),
+    (3600.0, "3,600 times too large: hours and seconds are mixed up."),
+    (1 / 3600, "3,600 times too small: hours and seconds are mixed up."),
     (1 / 86400, "86,400 times too small: days where seconds are asked?"),
     (1024.0, "1,024 times too large: bytes where KiB are asked?"),
     (1 / 1024, "1,024 times too small: KiB where bytes are asked?"),

@@ -7,6 +7,7 @@ would change from machine to machine: the version of Python, timings, widget sta
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -28,10 +29,10 @@ def store(path: Path) -> None:
         resources={"metadata": {"path": str(path.parent)}},
         record_timing=False,
     )
-    client.execute(env={**os.environ, "LABKIT_STATIC": "1"})
+    client.execute(env={**os.environ, "LABKIT_STATIC": "1"}, stderr=subprocess.DEVNULL)
     notebook.metadata = nbformat.from_dict(
         {
-            "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+            "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
             "language_info": {"name": "python"},
         }
     )

@@ -211,3 +211,13 @@ def test_errata_are_complete_and_each_has_a_notebook() -> None:
     assert [row["id"] for row in rows] == [f"E{n:02}" for n in range(1, 78)]
     assert [row["id"] for row in rows if not all(row.values())] == []
     assert {row["notebook"] for row in rows} <= {f"{n:02}" for n in range(21)}
+
+
+def test_what_is_said_of_boto3_holds_for_the_one_that_is_installed() -> None:
+    import boto3
+    from botocore.retries.standard import DEFAULT_MAX_ATTEMPTS
+
+    client = boto3.client("sqs", region_name="us-east-1", aws_access_key_id="1", aws_secret_access_key="2")
+    assert client.meta.config.retries["mode"] == "standard"
+    assert facts("boto3.attempts.default") == DEFAULT_MAX_ATTEMPTS
+    assert facts("boto3.read_timeout.default") == client.meta.config.read_timeout

@@ -32,7 +32,7 @@ def test_choice() -> None:
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        (12, "60 times too small: minutes"),
+        (12, "60 times too small: a unit"),
         (43_200, "60 times too large"),
         (7200, "10 times too large"),
         (720_000, "1,000 times too large"),
