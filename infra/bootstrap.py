@@ -113,6 +113,14 @@ def install_labkit(uv: Path | None) -> None:
     run(*installer, "--no-deps", "--no-build-isolation", "--editable", ".")
 
 
+def settle_jupyter() -> None:
+    """JupyterLab asks each newcomer about news from the internet; the course works without a network."""
+    folder = COURSE / "etc" / "jupyter" / "labconfig"
+    folder.mkdir(parents=True, exist_ok=True)
+    setting = {"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}
+    (folder / "page_config.json").write_text(json.dumps(setting))
+
+
 def main() -> int:
     LAB.mkdir(exist_ok=True)
     wanted = stamp()
@@ -138,6 +146,7 @@ def main() -> int:
         for number, (name, step) in enumerate(steps, 1):
             print(f"[{number}/{len(steps)}] {name} ({how})", flush=True)
             step()
+        settle_jupyter()
     except KeyboardInterrupt:
         print("\nInterrupted. Type the same again to go on.", file=sys.stderr)
         return 130

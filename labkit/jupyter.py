@@ -23,8 +23,7 @@ def _command(port: int, token: str, browser: bool) -> list[str]:
         *(sys.executable, "-m", "jupyterlab"),
         *(f"--ServerApp.root_dir={embedded.repository()}", "--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}"),
         *(f"--IdentityProvider.token={token}", f"--LabApp.default_url=/lab/tree/{FIRST}"),
-        # The check would otherwise ask a server on the internet for news and updates.
-        *("--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"),
+        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",  # it would ask a server on the internet
         *(() if browser else ("--no-browser",)),
         *(("--allow-root",) if hasattr(os, "geteuid") and os.geteuid() == 0 else ()),
     ]
