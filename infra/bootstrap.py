@@ -6,6 +6,7 @@ locks is written last, so an interrupted run is done over and a finished one cos
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -13,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -121,17 +123,50 @@ def settle_jupyter() -> None:
     (folder / "page_config.json").write_text(json.dumps(setting))
 
 
+def contents() -> str:
+    """A digest of what is installed, by name: an environment that lost a package since must not pass for whole."""
+    names = []
+    for environment in (COURSE, EMULATOR):
+        for folder in sorted(environment.glob("[Ll]ib/**/site-packages")):
+            names += sorted(path.name for path in folder.iterdir() if path.name != "__pycache__")
+    return hashlib.sha256("\n".join(names).encode()).hexdigest()
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Two set-ups of one clone at once would take each other's environments away: the second one waits."""
+    with (LAB / "setup.lock").open("w") as lock:
+        try:
+            import fcntl
+        except ImportError:  # Windows: nobody waits there
+            yield
+            return
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def main() -> int:
-    LAB.mkdir(exist_ok=True)
+    try:
+        LAB.mkdir(exist_ok=True)
+        with alone():
+            return set_up("--again" in sys.argv[1:])
+    except OSError as error:
+        print(f"The set-up failed: {error}", file=sys.stderr)
+        return 1
+
+
+def set_up(again: bool) -> int:
     wanted = stamp()
     try:
         before = json.loads(STAMP.read_text())
     except (OSError, ValueError):
         before = {}
-    if before == wanted and binary(COURSE, "labkit").exists() and binary(EMULATOR, "python").exists():
+    there = binary(COURSE, "labkit").exists() and binary(EMULATOR, "python").exists()
+    if not again and there and before == {**wanted, "contents": contents()}:
         return 0
     # Without a stamp a former run was cut off: what it left cannot be trusted.
-    fresh = before.get("python") != wanted["python"] or before.get("root") != wanted["root"]
+    whole = all(before.get(key) == wanted[key] for key in ("python", "root")) and before.get("contents") == contents()
+    fresh = again or not whole
     STAMP.unlink(missing_ok=True)
     LOG.write_text("")
     started = time.monotonic()
@@ -157,7 +192,7 @@ def main() -> int:
         )
         return 1
     draft = STAMP.with_suffix(".tmp")
-    draft.write_text(json.dumps(wanted))
+    draft.write_text(json.dumps({**wanted, "contents": contents()}))
     draft.replace(STAMP)
     print(f"Set up in {time.monotonic() - started:.0f} s with Python {sys.version.split()[0]}.", flush=True)
     return 0

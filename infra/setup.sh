@@ -1,12 +1,17 @@
 #!/bin/sh
 # Find a Python that can run the course, then let it make the environments.
 set -eu
+unset CDPATH # it would lead the next line elsewhere
 cd "$(dirname "$0")/.."
 
 fits() { # a name on the PATH proves nothing: version managers put up names that run nothing
     "$1" -c 'import sys; sys.exit(not ((3, 11) <= sys.version_info[:2] < (3, 14)))' >/dev/null 2>&1
 }
 
+if [ -n "${PYTHON:-}" ] && ! fits "$PYTHON"; then
+    echo "$PYTHON is no Python 3.11, 3.12 or 3.13 that runs." >&2
+    exit 1
+fi
 for python in "${PYTHON:-}" python3.12 python3.13 python3.11 python3 python; do
     if [ -n "$python" ] && fits "$python"; then
         exec "$python" infra/bootstrap.py "$@"

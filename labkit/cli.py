@@ -58,8 +58,8 @@ def down() -> None:
     """End the stand-in for AWS with everything it started. Harmless when none runs."""
     from labkit import embedded
 
-    ended = embedded.stop()
-    print(f"embedded: ended (port {ended.port})." if ended else "embedded: none was running.")
+    port = embedded.stop()
+    print("embedded: none was running." if port is None else f"embedded: ended (port {port or 'not recorded'}).")
 
 
 def _status() -> dict[str, Any]:
@@ -161,7 +161,7 @@ def main() -> None:
     """The entry point: a fault is one sentence on stderr and exit code 1, never a traceback."""
     try:
         app()
-    except LabError as error:
+    except (LabError, OSError) as error:
         print(f"labkit: {error}", file=sys.stderr)
         sys.exit(1)
 

@@ -43,17 +43,15 @@ def examine() -> Iterator[Finding]:
         try:
             yield check()
         except LabError as error:
-            yield Finding(what, False, str(error), "see the sentence itself")
+            yield Finding(what, False, str(error), "make setup SETUP=--again, if the sentence names nothing better")
         except Exception as error:  # noqa: BLE001 - a doctor that dies of what it finds is of no use
-            yield Finding(what, False, f"{type(error).__name__}: {error}", "make setup")
+            yield Finding(what, False, f"{type(error).__name__}: {error}", "make setup SETUP=--again")
 
 
 def _python() -> Finding:
     found = ".".join(map(str, sys.version_info[:3]))
     well = PYTHON[0] <= sys.version_info[:2] < PYTHON[1]
-    return Finding(
-        "Python", well, f"{found} at {sys.executable}", "install Python 3.12, remove .venv and type: make setup"
-    )
+    return Finding("Python", well, f"{found} at {sys.executable}", "make setup SETUP=--again PYTHON=python3.12")
 
 
 def _packages() -> Finding:
@@ -64,7 +62,7 @@ def _packages() -> Finding:
         except importlib.metadata.PackageNotFoundError:
             missing.append(package)
     seen = f"missing: {', '.join(missing)}" if missing else f"{len(COURSE)} of {len(COURSE)} there"
-    return Finding("packages", not missing, seen, "make setup")
+    return Finding("packages", not missing, seen, "make setup SETUP=--again")
 
 
 def _write() -> Finding:

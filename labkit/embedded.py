@@ -2,22 +2,25 @@
 
 It runs in an environment of its own (``.lab/emulator``), because the emulator pins a botocore that LiteLLM cannot live
 with, and because Lambda handlers run in it and must not see a notebook's environment. Where it runs is written to
-``.lab/embedded.json``; a lock beside it keeps two kernels that start at once from starting two.
+``.lab/embedded.json``; a lock beside it keeps two kernels that start at once from starting two. A process is known as
+ours by its command line, which names our folder: a record can be lost, a process number can be used again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import random
 import shutil
 import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -28,12 +31,18 @@ from labkit.errors import EndpointDown, SetupError
 HOST = "127.0.0.1"
 PREFERRED_PORT = 4566
 START_LIMIT = 30.0  # seconds; measured 2 to 3 on two cores, more when thirty start at once
-STOP_LIMIT = 10.0  # seconds between asking the process to end and making it end
+STOP_GRACE = 2.0  # seconds between asking the process to end and making it end; it holds nothing worth saving
+STOP_LIMIT = 10.0  # seconds for the system to take it away
+MARK = ".labkit"  # the file that says that a folder is ours to remove
+
+
+# Past any proxy of the reader's: nothing of ours is on the other side of one.
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def repository() -> Path:
     """The folder of the course: where ``infra/emulator`` lies. Raises :class:`SetupError` for an installed labkit."""
-    for folder in (Path(__file__).resolve().parent.parent, *Path.cwd().resolve().parents, Path.cwd().resolve()):
+    for folder in (Path(__file__).resolve().parent.parent, Path.cwd().resolve(), *Path.cwd().resolve().parents):
         if (folder / "infra" / "emulator" / "parity" / "__main__.py").is_file():
             return folder
     raise SetupError(
@@ -43,14 +52,21 @@ def repository() -> Path:
 
 
 def home() -> Path:
-    """Where the lab writes everything: ``$LABKIT_HOME``, else ``.lab`` in the repository, else in your home folder."""
-    configured = os.environ.get("LABKIT_HOME")
-    if configured:
-        return Path(configured).resolve()
+    """Where the lab writes everything: ``$LABKIT_HOME``, else ``.lab`` in the repository, else in your home folder.
+
+    A relative ``LABKIT_HOME`` counts from the repository: a kernel works in another folder than the command line.
+    """
+    configured = os.environ.get("LABKIT_HOME", "").strip()
     try:
-        return repository() / ".lab"
+        base = repository()
     except SetupError:  # labkit taken home, without the course: only the other targets work then
-        return Path.home() / ".lab"
+        base = Path.home()
+    return (base / Path(configured).expanduser()).resolve() if configured else base / ".lab"
+
+
+def _folder() -> Path:
+    """What the stand-in may write into, and what ending it removes: a folder of its own, never one of the reader's."""
+    return home() / "stand-in"
 
 
 def interpreter() -> Path:
@@ -66,14 +82,12 @@ def interpreter() -> Path:
 class Running:
     """A stand-in that runs: what ``.lab/embedded.json`` holds.
 
-    ``created`` is the process's start time in epoch seconds: together with ``pid`` it names one process, because the
-    system uses numbers again. ``code`` is the digest of the parity modules that it was started with. ``note`` says what
-    had to be done to have it, and is not stored.
+    ``code`` is the digest of the parity modules that it was started with. ``note`` says what had to be done to have it,
+    and is not stored.
     """
 
     pid: int
     port: int
-    created: float
     version: str
     code: str
     note: str = ""
@@ -86,11 +100,24 @@ class Running:
         """The process, or None when it has ended or its number belongs to another one now."""
         try:
             process = psutil.Process(self.pid)
-            if abs(process.create_time() - self.created) > 1 or process.status() == psutil.STATUS_ZOMBIE:
-                return None
-        except psutil.Error:
+            return process if _is_ours(process.cmdline()) else None
+        except (psutil.Error, ValueError, TypeError, OverflowError):
             return None
-        return process
+
+
+def _command(port: int) -> list[str]:
+    return [str(interpreter()), "-m", "parity", "--port", str(port), "--home", str(_folder())]
+
+
+def _is_ours(command: list[str] | None) -> bool:
+    if not command:
+        return False
+    return command[1:3] == ["-m", "parity"] and command[-2:] == ["--home", str(_folder())]
+
+
+def _ours() -> list[psutil.Process]:
+    """Every process of this home's stand-in, recorded or not: a start may have been cut off before its record."""
+    return [process for process in psutil.process_iter(["cmdline"]) if _is_ours(process.info["cmdline"])]
 
 
 def _record() -> Path:
@@ -105,9 +132,10 @@ def recorded() -> Running | None:
     """What the record says, whether or not the process still runs."""
     try:
         found = json.loads(_record().read_text())
-        return Running(**{key: found[key] for key in ("pid", "port", "created", "version", "code")})
-    except (OSError, ValueError, KeyError, TypeError):
-        return None  # absent, or cut off in the middle: as good as not there
+        known = Running(int(found["pid"]), int(found["port"]), str(found["version"]), str(found["code"]))
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
+        return None  # absent, cut off in the middle or not ours: as good as not there
+    return known if known.pid > 0 and 0 < known.port < 65_536 else None
 
 
 def running() -> Running | None:
@@ -130,7 +158,7 @@ def answers(endpoint: str, timeout: float = 2.0) -> bool:
             headers={"X-Amz-Target": action, "Content-Type": kind, "Authorization": f"{credential}, Signature=lab"},
         )
         try:
-            with urllib.request.urlopen(request, timeout=timeout) as response:
+            with _DIRECT.open(request, timeout=timeout) as response:
                 json.load(response)
         except (OSError, ValueError):  # URLError and timeouts are OSErrors
             return False
@@ -171,44 +199,54 @@ def _listens(pid: int, port: int) -> bool:
         return False
 
 
+@contextlib.contextmanager
+def _locked() -> Iterator[None]:
+    """Hold this home for starting or ending; raises :class:`TargetError` with a sentence when that cannot be."""
+    try:
+        home().mkdir(parents=True, exist_ok=True)
+        lock = FileLock(home() / "embedded.lock")
+        with lock.acquire(timeout=2 * START_LIMIT):
+            yield
+    except Timeout:
+        raise EndpointDown(
+            f"another process has held {home() / 'embedded.lock'} for {2 * START_LIMIT:.0f} s while starting or ending "
+            "the stand-in; end that process and type the same again."
+        ) from None
+    except OSError as error:
+        raise SetupError(
+            f"{home()} cannot be used: {error.strerror or error}; make it writable, or set LABKIT_HOME to a folder "
+            "that is."
+        ) from error
+
+
 def ensure(port: int | None = None) -> Running:
     """The stand-in that runs, started if need be.
 
     ``port`` insists on a port; otherwise 4566 or, where that is taken, a free one. Raises :class:`SetupError` when the
-    environment is missing, :class:`EndpointDown` when the port is taken or the process does not come up.
+    environment is missing or the home cannot be written, :class:`EndpointDown` when the port is taken or the process
+    does not come up.
     """
-    home().mkdir(parents=True, exist_ok=True)
-    lock = FileLock(home() / "embedded.lock")
-    try:
-        with lock.acquire(timeout=2 * START_LIMIT):
-            return _ensure_locked(port)
-    except Timeout:
-        raise EndpointDown(
-            f"another process has held {home() / 'embedded.lock'} for {2 * START_LIMIT:.0f} s while starting the "
-            "stand-in; end that process or type `labkit down`."
-        ) from None
+    with _locked():
+        return _ensure_locked(port)
 
 
 def _ensure_locked(port: int | None) -> Running:
     known = recorded()
     note = "started"
-    if known is not None:
-        if known.process() is None:
-            note = f"the one that ran on port {known.port} had ended (see {log_file().name}); started again, empty"
-            if log_file().exists():
-                log_file().replace(log_file().with_suffix(".previous.log"))
-        elif known.code != _code():
-            note = f"the one on port {known.port} ran other code than is here now; ended and started again, empty"
-            _end(known)
-        elif answers(known.endpoint) or answers(known.endpoint, timeout=8.0):
+    if known is not None and known.process() is not None:
+        if known.code == _code() and (answers(known.endpoint) or answers(known.endpoint, timeout=8.0)):
             if port not in (None, known.port):
                 raise EndpointDown(
                     f"the stand-in runs on port {known.port}; type `labkit down` before asking for {port}."
                 )
-            return Running(**{**asdict(known), "note": "was running"})
-        else:
-            note = f"the one on port {known.port} did not answer; ended and started again, empty"
-            _end(known, grace=1.0)  # it answers nobody: it will hardly answer a polite request to end
+            return replace(known, note="was running")
+        fault = "did not answer" if known.code == _code() else "ran other code than is here now"
+        note = f"the one on port {known.port} {fault}; ended and started again, empty"
+    elif known is not None:
+        note = f"the one that ran on port {known.port} had ended (see {log_file().name}); started again, empty"
+        if log_file().exists():
+            log_file().replace(log_file().with_suffix(".previous.log"))
+    _end(_ours())
     if port is not None and not _port_is_free(port):
         raise EndpointDown(f"port {port} is in use by another program; choose another or leave the choice to labkit.")
     if known is not None and port is None:
@@ -217,13 +255,14 @@ def _ensure_locked(port: int | None) -> Running:
         while not _port_is_free(known.port) and time.monotonic() < limit:
             time.sleep(0.05)
         port = known.port if _port_is_free(known.port) else None
-    for _ in range(3):
+    for attempt in range(12):  # many labs that start at once reach for the same port
         chosen = port or _free_port()
         try:
             return _start(chosen, note)
         except EndpointDown:
-            if port or _port_is_free(chosen):  # else another lab was faster: take the next one
+            if port or _port_is_free(chosen):
                 raise
+            time.sleep(0.1 * attempt * random.random())
     raise EndpointDown("other programs took every free port first; type `labkit up` again.")
 
 
@@ -243,29 +282,47 @@ def _start(port: int, note: str) -> Running:
     python = interpreter()
     if not python.exists():
         raise SetupError(f"the stand-in's environment is missing ({python}); type `make setup` in the repository.")
-    (home() / "tmp").mkdir(exist_ok=True)
+    _claim_folder()
     with log_file().open("w") as log:
         child = subprocess.Popen(
-            [str(python), "-m", "parity", "--port", str(port), "--home", str(home())],
+            _command(port),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            cwd=home(),
+            cwd=_folder(),
             env=_environment(),
             start_new_session=True,  # an interrupted kernel must not take the stand-in with it
         )
-    started = Running(child.pid, port, psutil.Process(child.pid).create_time(), "", _code(), note)
+    try:
+        started = Running(child.pid, port, _installed_version(python), _code(), note)
+        _write_record(started)  # at once: whoever comes after an interruption must find it
+        _wait_until_ready(child, started)
+    except BaseException:
+        _end([psutil.Process(child.pid)] if child.poll() is None else [])
+        _record().unlink(missing_ok=True)
+        raise
+    return started
+
+
+def _wait_until_ready(child: subprocess.Popen[bytes], started: Running) -> None:
     limit = time.monotonic() + START_LIMIT
-    while not (_listens(child.pid, port) and answers(started.endpoint, timeout=1.0)):
+    while not (_listens(child.pid, started.port) and answers(started.endpoint, timeout=1.0)):
         if child.poll() is not None or time.monotonic() > limit:
             reason = "ended at once" if child.poll() is not None else f"did not answer within {START_LIMIT:.0f} s"
-            _end(started)
             last = (log_file().read_text(errors="replace").strip().splitlines() or ["the log is empty"])[-1]
             raise EndpointDown(f"the stand-in {reason}: {last} (log: {log_file()})")
         time.sleep(0.05)
-    complete = Running(**{**asdict(started), "version": _installed_version(python)})
-    _write_record(complete)
-    return complete
+
+
+def _claim_folder() -> None:
+    """Make the stand-in's folder, with a mark that allows us to remove it; a folder without the mark is somebody's."""
+    folder, mark = _folder(), _folder() / MARK
+    if folder.exists() and any(folder.iterdir()) and not mark.exists():
+        raise SetupError(
+            f"{folder} holds files that are not labkit's; move them, or set LABKIT_HOME to another folder."
+        )
+    folder.mkdir(exist_ok=True)
+    mark.write_text("The stand-in for AWS writes here. Ending it removes this folder.\n")
 
 
 def _code() -> str:
@@ -287,30 +344,35 @@ def _write_record(running: Running) -> None:
     draft.replace(_record())  # never half a record
 
 
-def _end(running: Running, grace: float = STOP_LIMIT) -> None:
-    """End the process and every process it started, the hard way after ``grace`` seconds; harmless when it has gone."""
-    process = running.process()
-    family = [process, *process.children(recursive=True)] if process else []
+def _end(processes: list[psutil.Process]) -> None:
+    """End the processes and every process that they started, the hard way after 2 s; harmless for one that has gone."""
+    family: list[psutil.Process] = []
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            family += [process, *process.children(recursive=True)]
     for member in family:
-        try:
+        with contextlib.suppress(psutil.Error):
             member.terminate()
-        except psutil.NoSuchProcess:
-            continue
-    _, alive = psutil.wait_procs(family, timeout=grace)
+    _, alive = psutil.wait_procs(family, timeout=STOP_GRACE)
     for member in alive:
-        member.kill()
+        with contextlib.suppress(psutil.Error):
+            member.kill()
     psutil.wait_procs(alive, timeout=STOP_LIMIT)
 
 
-def stop() -> Running | None:
-    """End the stand-in of this home with all its children; returns what was ended, or None if none ran."""
-    home().mkdir(parents=True, exist_ok=True)
-    with FileLock(home() / "embedded.lock").acquire(timeout=2 * START_LIMIT):
-        known = recorded()
+def stop() -> int | None:
+    """End the stand-in of this home with all its children and remove what it wrote, but for its log.
+
+    Returns the port that it had, or None if none ran.
+    """
+    if not home().exists():
+        return None
+    with _locked():
+        known, running_now = recorded(), _ours()
         _record().unlink(missing_ok=True)
-        ended = known if known and known.process() else None
-        if ended:
-            _end(ended)
-        for leftover in ("tmp", "s3"):
-            shutil.rmtree(home() / leftover, ignore_errors=True)
-        return ended
+        _end(running_now)
+        if (_folder() / MARK).exists():
+            shutil.rmtree(_folder(), ignore_errors=True)
+        if not running_now:
+            return None
+        return known.port if known else 0

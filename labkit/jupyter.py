@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import socket
 import subprocess
 import sys
@@ -77,6 +78,7 @@ def check() -> int:
         print(f"{'ok  ' if finding.well else 'FAIL'} {finding.what}: {finding.seen}", flush=True)
         if not finding.well:
             raise LabError(f"{finding.what}: {finding.seen}; type: {finding.remedy}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is started below is ended, too
     port, token = _free_port(), secrets.token_hex(16)
     log = embedded.home() / "jupyterlab.log"
     with log.open("w") as sink:
@@ -100,10 +102,11 @@ def check() -> int:
 
 
 def _wait_for(address: str, server: subprocess.Popen[bytes], log: str) -> None:
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # past any proxy of the reader's
     limit = time.monotonic() + START_LIMIT
     while time.monotonic() < limit and server.poll() is None:
         try:
-            with urllib.request.urlopen(address, timeout=5):
+            with direct.open(address, timeout=5):
                 return
         except OSError:
             time.sleep(0.1)

@@ -7,6 +7,7 @@ proves that no resource, thread or process is left behind.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import threading
@@ -44,6 +45,7 @@ class Lab:
         self._on_close: list[tuple[str, Callable[[], object]]] = []
         self._threads_before = set(threading.enumerate())
         self._closed = False
+        self._pid = os.getpid()
 
     @classmethod
     def open(cls, name: str) -> Lab:
@@ -53,7 +55,7 @@ class Lab:
         :class:`LabError` for a bad name or when another process has the lab open, and what
         :func:`labkit.targets.connect` raises when the target cannot be used.
         """
-        if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name) or len(name) > 32:
+        if not isinstance(name, str) or not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name) or len(name) > 32:
             raise LabError(f"a lab is named with lower-case letters, digits and hyphens, 32 at most; {name!r} is not.")
         if name in _OPEN:
             _OPEN[name].close(quiet=True)
@@ -67,8 +69,10 @@ class Lab:
         try:
             for service in ("sqs", "events", "s3"):
                 lab.client(service)
-        except BaseException:
+        except BaseException as error:
             lab._release()
+            if type(error).__module__.startswith("botocore"):
+                raise LabError(f"lab {name} was not opened: {error}") from error
             raise
         _OPEN[name] = lab
         print(f"Lab {name} on {target.name}: {target.says}.")
@@ -91,7 +95,10 @@ class Lab:
 
     def bucket_name(self, name: str) -> str:
         """A bucket's name, unique across accounts as S3 demands: name, account and region."""
-        return f"{self.scope.prefix}{name}-{self.account}-{self.region}"[:63].rstrip("-")
+        full = f"{self.scope.prefix}{name}-{self.account}-{self.region}"
+        if len(full) <= 63:  # what S3 allows
+            return full
+        return f"{full[:50].rstrip('-')}-{hashlib.sha256(full.encode()).hexdigest()[:12]}"
 
     def arn(self, service: str, resource: str) -> str:
         """The ARN of a resource of this lab's account and region."""
@@ -109,30 +116,48 @@ class Lab:
     def close(self, *, quiet: bool = False) -> None:
         """Remove everything that the lab made and say what went. Raises :class:`LabError` if anything is left.
 
-        Closing twice is harmless.
+        Closing twice is harmless. Where the process that the lab ran on has ended, there is nothing to remove, and
+        whatever answers at its address now is left alone.
         """
         with self._guard:
             if self._closed:
                 return
-            troubles = self._run_on_close()
-            gone: dict[str, int] = {}
-            left: list[str] = []
-            for service in sweep.in_order(list(self._clients)):
-                for noun, count in sweep.delete(service, self._clients[service], self.scope).items():
-                    gone[noun] = gone.get(noun, 0) + count
-                left += [
-                    f"{kind.noun} {item}" for kind, item in sweep.find(service, self._clients[service], self.scope)
-                ]
-            left += [f"thread {thread.name}" for thread in self._threads_left()]
-            for client in self._clients.values():
-                client.close()
             self._closed = True
-            self._release()
-        if left or troubles:
-            raise LabError(f"lab {self.name} could not be closed cleanly: {'; '.join(troubles + left)}.")
+            if os.getpid() != self._pid:
+                return  # a fork's copy: the lab is its parent's
+            gone: dict[str, int] = {}
+            try:
+                left = self._run_on_close()
+                there = self.target.answers()
+                if there:
+                    left += self._sweep(gone)
+                left += [f"thread {thread.name}" for thread in self._threads_left()]
+            finally:
+                for client in self._clients.values():
+                    client.close()
+                self._release()
+        if left:
+            raise LabError(f"lab {self.name} could not be closed cleanly: {'; '.join(left)}.")
         if not quiet:
             removed = ", ".join(f"{count} {_plural(noun, count)}" for noun, count in sorted(gone.items())) or "nothing"
+            if not there:
+                removed = "nothing, because what it ran on has ended"
             print(f"Lab {self.name} closed: removed {removed}; 0 resources, 0 threads left behind.")
+
+    def _sweep(self, gone: dict[str, int]) -> list[str]:
+        """Delete what the lab made, counting it in ``gone``; returns what could not be deleted."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        left: list[str] = []
+        for service in sweep.in_order(list(self._clients)):
+            client = self._clients[service]
+            try:
+                for noun, count in sweep.delete(service, client, self.scope).items():
+                    gone[noun] = gone.get(noun, 0) + count
+                left += [f"{kind.noun} {item}" for kind, item in sweep.find(service, client, self.scope)]
+            except (BotoCoreError, ClientError) as error:
+                left.append(f"{service}: {error}")
+        return left
 
     def _run_on_close(self) -> list[str]:
         troubles = []

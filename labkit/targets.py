@@ -14,8 +14,12 @@ The region is ``LABKIT_REGION``, by default us-east-1.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
+import re
+import threading
+import urllib.request
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +39,7 @@ class Target:
     region: str
     says: str
     account: str | None = None
+    instance: str = ""  # names the process that answers, where we know it: an endpoint alone can change hands
 
     @property
     def shared(self) -> bool:
@@ -43,26 +48,57 @@ class Target:
 
     def client(self, service: str, account: str) -> Any:
         """A boto3 client for ``service`` in ``account`` (12 digits: on both emulators the access key selects it)."""
-        import boto3
         from botocore.config import Config
+        from botocore.exceptions import BotoCoreError
 
-        # One layer of bounded retries; long polls last up to 20 s, so the read time-out is above that.
-        config = Config(connect_timeout=5, read_timeout=60, retries={"mode": "standard", "total_max_attempts": 3})
-        if self.endpoint is None:
-            return boto3.client(service, region_name=self.region, config=config)
-        return boto3.client(
-            service,
-            region_name=self.region,
-            endpoint_url=self.endpoint,
-            aws_access_key_id=account,
-            aws_secret_access_key="lab",
-            config=config.merge(Config(s3={"addressing_style": "path"})),
-        )
+        # One layer of bounded retries; a long poll lasts up to 20 s, so the read time-out is above that.
+        config = Config(connect_timeout=5, read_timeout=25, retries={"mode": "standard", "total_max_attempts": 2})
+        try:
+            if self.endpoint is None:
+                import boto3
+
+                return boto3.client(service, region_name=self.region, config=config)
+            with _MAKING:
+                return _own_session().client(
+                    service,
+                    region_name=self.region,
+                    endpoint_url=self.endpoint,
+                    aws_access_key_id=account,
+                    aws_secret_access_key="lab",
+                    config=config.merge(Config(proxies={}, s3={"addressing_style": "path"})),
+                )
+        except (BotoCoreError, ValueError) as error:
+            raise TargetError(f"no client for {service}: {error}") from error
+
+    def answers(self) -> bool:
+        """Whether the process that this target was connected to still is the one that answers."""
+        if self.name != "embedded":
+            return self.endpoint is None or embedded.answers(self.endpoint)
+        found = embedded.running()
+        return found is not None and _instance(found) == self.instance
+
+
+def _instance(found: embedded.Running) -> str:
+    return f"{found.pid}@{found.port}"
+
+
+_MAKING = threading.Lock()  # a boto3 session makes one client at a time
+
+
+@functools.cache
+def _own_session() -> Any:
+    """A boto3 session that knows nothing of the reader's AWS configuration: profiles, files, nothing to break on."""
+    import boto3
+    import botocore.session
+
+    nothing = dict.fromkeys(("config_file", "credentials_file"), (None, None, os.devnull, None))
+    core = botocore.session.Session(session_vars={**nothing, "profile": (None, None, None, None)})
+    return boto3.Session(botocore_session=core)
 
 
 def account_for(learner: str, notebook: str) -> str:
     """The 12-digit account of one learner's notebook: the same on each run, another one for everybody else."""
-    digest = hashlib.sha256(f"{learner}/{notebook}".encode()).hexdigest()
+    digest = hashlib.sha256(f"{learner}/{notebook}".encode(errors="backslashreplace")).hexdigest()
     return f"{int(digest, 16) % 9 + 1}{int(digest, 16) // 9 % 10**11:011d}"
 
 
@@ -75,7 +111,11 @@ def chosen() -> str:
 
 
 def region() -> str:
-    return os.environ.get("LABKIT_REGION", "").strip() or DEFAULT_REGION
+    """``LABKIT_REGION`` or us-east-1. Raises :class:`TargetError` for what cannot be a Region's name."""
+    name = os.environ.get("LABKIT_REGION", "").strip() or DEFAULT_REGION
+    if not re.fullmatch(r"[a-z]{2}(-[a-z]+)+-\d", name):
+        raise TargetError(f"LABKIT_REGION is {name!r}; a Region is named like {DEFAULT_REGION}.")
+    return name
 
 
 def connect() -> Target:
@@ -87,7 +127,8 @@ def connect() -> Target:
     if name == "embedded":
         found = embedded.ensure()
         version = f"MiniStack {found.version} with the parity modules"
-        return Target(name, found.endpoint, region(), f"{version}, {found.endpoint}, {found.note}")
+        says = f"{version}, {found.endpoint}, {found.note}"
+        return Target(name, found.endpoint, region(), says, instance=_instance(found))
     if name == "localstack":
         return _localstack()
     return _aws()
@@ -96,7 +137,11 @@ def connect() -> Target:
 def _localstack() -> Target:
     from localstack_client.config import get_service_endpoint
 
-    endpoint = get_service_endpoint("sqs") or "http://localhost:4566"
+    try:
+        endpoint = get_service_endpoint("sqs") or "http://localhost:4566"
+        urllib.request.Request(endpoint)
+    except ValueError as error:
+        raise TargetError(f"LOCALSTACK_HOST or AWS_ENDPOINT_URL names no address: {error}.") from error
     if not embedded.answers(endpoint, timeout=5.0):
         raise EndpointDown(
             f"no LocalStack answers at {endpoint}; start it, or point LOCALSTACK_HOST (host:port) "

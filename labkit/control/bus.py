@@ -78,6 +78,8 @@ class RetryPolicy:
 
     def __post_init__(self) -> None:
         for name, value in (("attempts", self.attempts), ("age", self.age)):
+            if not isinstance(value, int):
+                raise BusError(f"RetryPolicy {name} is {value!r}; it is a whole number.")
             low, high = int(facts(f"events.retry.min_{name}")), int(facts(f"events.retry.max_{name}"))
             if not low <= value <= high:
                 raise BusError(f"RetryPolicy {name} is {value}; it can be {low} to {high}.")
@@ -106,9 +108,13 @@ class Bus:
     @classmethod
     def create(cls, lab: Lab, name: str, *, packer: Packer | None = None, tags: Mapping[str, str] | None = None) -> Bus:
         """Make a bus in ``lab``. With ``packer``, oversized payloads go to S3 by themselves."""
+        from botocore.exceptions import ClientError, ParamValidationError
+
         client, full = lab.client("events"), lab.resource_name(name)
-        every = {**lab.tags, **(tags or {})}
-        client.create_event_bus(Name=full, Tags=_tag_list(every))
+        try:
+            client.create_event_bus(Name=full, Tags=_tag_list({**lab.tags, **(tags or {})}))
+        except (ClientError, ParamValidationError) as error:
+            raise BusError(f"bus {name!r} was not made: {error}") from error
         return cls(client, full, packer=packer, tags=lab.tags)
 
     def entry(self, envelope: Envelope, *, detail_type: str = REQUESTED, source: str = SOURCE) -> dict[str, Any]:
@@ -136,6 +142,8 @@ class Bus:
         Entries that failed and may succeed later are sent again, alone, five times at most. Raises
         :class:`PublishError` with those that did not get on the bus; the others are on it.
         """
+        from botocore.exceptions import BotoCoreError
+
         listed = list(envelopes)
         entries = [self.entry(envelope, detail_type=detail_type, source=source) for envelope in listed]
         sizes = [entry_size(entry) for entry in entries]
@@ -147,7 +155,11 @@ class Bus:
             range(len(entries)), sizes.__getitem__, max_items=most, max_bytes=most_bytes, what="entry"
         ):
             for attempt in range(1, _ATTEMPTS + 1):
-                answer = self.client.put_events(Entries=[entries[index] for index in waiting])
+                try:
+                    answer = self.client.put_events(Entries=[entries[index] for index in waiting])
+                except BotoCoreError as error:  # the call may have arrived or not: nobody knows of these entries
+                    failed.update({listed[index].trace_id: ("Unknown", str(error)) for index in waiting})
+                    break
                 calls += 1
                 again = []
                 for index, result in zip(waiting, answer["Entries"], strict=True):
@@ -183,9 +195,11 @@ class Bus:
         that this rule sends to a FIFO or fair queue: a fixed name, EventBridge takes no path into the event. Raises
         :class:`PatternError` or :class:`BusError`.
         """
-        from botocore.exceptions import ClientError
+        from botocore.exceptions import ClientError, ParamValidationError
 
         try:
+            listed = self.client.list_rules(EventBusName=self.name, NamePrefix=name)["Rules"]
+            existed = any(rule["Name"] == name for rule in listed)
             arn = self.client.put_rule(
                 Name=name,
                 EventBusName=self.name,
@@ -197,6 +211,8 @@ class Bus:
             if error.response["Error"]["Code"] == "InvalidEventPatternException":
                 raise PatternError(f"the pattern of rule {name} is not valid: {_reason(message)}") from error
             raise BusError(f"rule {name} was not made: {message}") from error
+        except ParamValidationError as error:
+            raise BusError(f"rule {name} was not made: {error}") from error
         for receiver in (target, dlq):
             if receiver is not None:
                 receiver.allow(SERVICE, arn)
@@ -210,16 +226,23 @@ class Bus:
             made["DeadLetterConfig"] = {"Arn": dlq.arn}
         if group is not None:
             made["SqsParameters"] = {"MessageGroupId": group}
-        self._put_target(name, made)
+        try:
+            self._put_target(name, made)
+        except BusError:
+            if not existed:  # nothing half-made stays; the queue policies name a rule that is not there
+                self.client.delete_rule(Name=name, EventBusName=self.name)
+            raise
         return str(arn)
 
     def _put_target(self, rule: str, target: Mapping[str, Any]) -> None:
-        from botocore.exceptions import ClientError
+        from botocore.exceptions import ClientError, ParamValidationError
 
         try:
             answer = self.client.put_targets(Rule=rule, EventBusName=self.name, Targets=[target])
         except ClientError as error:
             raise BusError(f"rule {rule} got no target: {error.response['Error']['Message']}") from error
+        except ParamValidationError as error:
+            raise BusError(f"rule {rule} got no target: {error}") from error
         if answer["FailedEntryCount"]:
             fault = answer["FailedEntries"][0]
             raise BusError(f"rule {rule} got no target: {fault.get('ErrorCode')}, {fault.get('ErrorMessage')}")

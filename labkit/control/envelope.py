@@ -73,6 +73,8 @@ class Envelope(BaseModel):
     def _has_zone(cls, value: datetime) -> datetime:
         if value.tzinfo is None:
             raise ValueError("must say its time zone")
+        if not 1970 <= value.year < 9999:
+            raise ValueError("is no year that work is issued in")
         return value.astimezone(UTC)
 
     @model_validator(mode="after")
@@ -98,12 +100,17 @@ class Envelope(BaseModel):
         if unknown:  # a reader ignores what it does not know; a writer that does so has a typing mistake
             raise EnvelopeError(f"envelope field {unknown[0]} does not exist; there are {', '.join(cls.model_fields)}.")
         fields.setdefault("trace_id", f"conv-{conversation_id}-step-{step}")
+        try:
+            json.dumps(payload, allow_nan=False, ensure_ascii=False).encode()
+            held = dict(payload)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise EnvelopeError(f"envelope field payload is not what JSON can hold: {error}.") from error
         return cls.parse(
             {
                 "conversation_id": conversation_id,
                 "step": step,
                 "agent_class": agent_class,
-                "payload": dict(payload),
+                "payload": held,
                 "issued_at": now(),
                 **fields,
             }
@@ -115,7 +122,7 @@ class Envelope(BaseModel):
         if isinstance(detail, str | bytes):
             try:
                 detail = json.loads(detail)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise EnvelopeError(f"an envelope is a JSON object; this is no JSON: {error}.") from error
         if not isinstance(detail, Mapping):
             raise EnvelopeError(f"an envelope is a JSON object; this is {type(detail).__name__}.")
@@ -133,7 +140,7 @@ class Envelope(BaseModel):
         if isinstance(event, str | bytes):
             try:
                 event = json.loads(event)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise EnvelopeError(f"an event is a JSON object; this is no JSON: {error}.") from error
         if not isinstance(event, Mapping) or "detail" not in event:
             raise EnvelopeError("an event has a field 'detail' that holds the envelope; this has none.")

@@ -34,6 +34,8 @@ class ClaimCheck:
     @classmethod
     def create(cls, lab: Lab, name: str, *, threshold: int | None = None, expire_days: int = 14) -> ClaimCheck:
         """Make the bucket in ``lab``. Objects are removed after ``expire_days``: longer than any message can live."""
+        if not isinstance(expire_days, int) or expire_days < 1:
+            raise ClaimError(f"objects are kept for whole days, 1 or more; expire_days is {expire_days!r}.")
         client, bucket = lab.client("s3"), lab.bucket_name(name)
         region = {} if lab.region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": lab.region}}
         client.create_bucket(Bucket=bucket, **region)

@@ -50,6 +50,8 @@ class Heartbeat:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         longest = float(facts("sqs.visibility.max"))
+        if not isinstance(extend, int) or extend < 1:
+            raise LabError(f"a heartbeat extends by whole seconds, 1 or more; extend is {extend!r}.")
         if not 0 < every <= extend / 2:
             raise LabError(
                 f"a heartbeat every {every} s is too seldom for {extend} s of visibility: half of it at most."
@@ -66,7 +68,10 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._run, name=f"labkit-heartbeat-{message.id[:8]}", daemon=True)
 
     def __enter__(self) -> Heartbeat:
+        if self._thread.ident is not None:
+            raise LabError("a heartbeat runs once; make a new one for each delivery.")
         self._started = self._held_until = self._clock()
+        self.lost = self._beat()  # at once: until SQS has agreed, nobody knows for how long the message is held
         self._thread.start()
         return self
 
@@ -77,15 +82,16 @@ class Heartbeat:
         self._thread.join(timeout=10.0)
 
     def check(self) -> None:
-        """Raise :class:`LeaseLost` if the message is no longer held."""
-        if self.lost:
-            raise LeaseLost(f"message {self._message.id} is no longer held: {self.lost}.")
+        """Raise :class:`LeaseLost` if the message is not known to be held at this moment."""
+        lost = self.lost
+        if lost is None and self._clock() >= self._held_until:
+            lost = "no extension has come through in time"
+        if lost:
+            raise LeaseLost(f"message {self._message.id} is no longer held: {lost}.")
 
     def _run(self) -> None:
-        while self.lost is None:
+        while self.lost is None and not self._end.wait(self._every):
             self.lost = self._beat()
-            if self._end.wait(self._every):
-                return
 
     def _beat(self) -> str | None:
         """One extension; returns why the message is no longer held, or None while it is."""
@@ -106,5 +112,5 @@ class Heartbeat:
         except BotoCoreError:
             return None  # the endpoint may be back before the visibility ends: the next beat tries again
         self.beats += 1
-        self._held_until = now + seconds
+        self._held_until = now + seconds  # from before the call: SQS counts from a moment after it
         return None

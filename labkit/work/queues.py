@@ -55,7 +55,7 @@ class Message:
     receives: int
     sent_at: float
     group: str | None = None
-    attributes: Mapping[str, str] = field(default_factory=dict)
+    attributes: Mapping[str, str | bytes] = field(default_factory=dict)
     system: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def json(self) -> Any:
@@ -77,7 +77,9 @@ class Message:
             receives=int(system.get("ApproximateReceiveCount", 1)),
             sent_at=int(system.get("SentTimestamp", 0)) / 1000,
             group=system.get("MessageGroupId"),
-            attributes={name: value.get("StringValue", "") for name, value in attributes.items()},
+            attributes={
+                name: value.get("StringValue", value.get("BinaryValue", "")) for name, value in attributes.items()
+            },
             system=system,
         )
 
@@ -146,7 +148,12 @@ class Queue:
             dead = dlq
         if dead is not None:
             wanted["RedrivePolicy"] = json.dumps({"deadLetterTargetArn": dead.arn, "maxReceiveCount": max_receives})
-        queue = cls._create(client, lab.resource_name(name), wanted, {**lab.tags, **(tags or {})}, dead)
+        try:
+            queue = cls._create(client, lab.resource_name(name), wanted, {**lab.tags, **(tags or {})}, dead)
+        except BaseException:
+            if dead is not None and dlq is True:  # nothing half-made stays
+                client.delete_queue(QueueUrl=dead.url)
+            raise
         if dead is not None and dlq is True:
             # After the queue, because each of the two policies names the other queue.
             allow = {"redrivePermission": "byQueue", "sourceQueueArns": [queue.arn]}
@@ -157,7 +164,7 @@ class Queue:
     def _create(
         cls, client: Any, name: str, attributes: dict[str, str], tags: dict[str, str], dlq: Queue | None
     ) -> Queue:
-        from botocore.exceptions import ClientError
+        from botocore.exceptions import ClientError, ParamValidationError
 
         limit = time.monotonic() + float(facts("sqs.delete_recently")) + 5
         while True:
@@ -170,6 +177,8 @@ class Queue:
                 if not code.endswith("QueueDeletedRecently") or time.monotonic() > limit:
                     raise QueueError(f"queue {name!r} was not created: {error.response['Error']['Message']}") from error
                 time.sleep(2)
+            except ParamValidationError as error:
+                raise QueueError(f"queue {name!r} was not created: {error}") from error
 
     def _attributes(self, *names: str) -> dict[str, str]:
         answer = self.client.get_queue_attributes(QueueUrl=self.url, AttributeNames=list(names))
@@ -180,6 +189,8 @@ class Queue:
         """Send one message; returns its id. ``body`` is text or what JSON can hold; ``options`` go to boto3."""
         if group is not None:
             options["MessageGroupId"] = group
+        elif self.fifo and "MessageGroupId" not in options:
+            raise QueueError(f"{self.name} is a FIFO queue: each message needs a group.")
         return str(self.client.send_message(QueueUrl=self.url, MessageBody=_text(body), **options)["MessageId"])
 
     def send_batch(
@@ -194,6 +205,10 @@ class Queue:
         A batch call can succeed as a call and fail for single entries: those are sent again with growing waits, alone,
         and five times at most. Raises :class:`BatchError` with the entries that failed for good; the others are sent.
         """
+        if isinstance(bodies, str | bytes | Mapping):
+            raise QueueError(f"send_batch takes many bodies; this is one {type(bodies).__name__}: use send.")
+        if self.fifo and group is None:
+            raise QueueError(f"{self.name} is a FIFO queue: each message needs a group.")
         entries: list[dict[str, Any]] = []
         for body in bodies:
             entry: dict[str, Any] = {"MessageBody": _text(body)}
@@ -333,7 +348,15 @@ def _attribute(value: Any) -> str:
 
 
 def _text(body: Any) -> str:
-    return body if isinstance(body, str) else json.dumps(body, separators=(",", ":"), ensure_ascii=False)
+    """The body as text that SQS can take. Raises :class:`QueueError` for what is neither text nor JSON."""
+    try:
+        text = body if isinstance(body, str) else json.dumps(body, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+        text.encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise QueueError(f"a body is text or what JSON can hold; this {type(body).__name__} is not: {error}") from error
+    if not text:
+        raise QueueError("a body holds at least one character; this one is empty.")
+    return text
 
 
 def _checked(
@@ -346,8 +369,14 @@ def _checked(
     done: dict[int, Mapping[str, Any]] = {}
     failed: dict[int, tuple[str, str]] = {}
     waiting: Sequence[int] = indices
+    from botocore.exceptions import BotoCoreError
+
     for attempt in range(1, _ATTEMPTS + 1):
-        answer = call(waiting)
+        try:
+            answer = call(waiting)
+        except BotoCoreError as error:  # the call may have arrived or not: nobody knows of these entries
+            failed.update({index: ("Unknown", str(error)) for index in waiting})
+            break
         done.update({int(entry["Id"]): entry for entry in answer.get("Successful", [])})
         again: list[int] = []
         for entry in answer.get("Failed", []):

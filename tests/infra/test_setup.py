@@ -77,6 +77,7 @@ def bootstrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    monkeypatch.setattr(sys, "argv", ["bootstrap.py"])
     for name, path in {
         "LAB": tmp_path,
         "STAMP": tmp_path / "setup.json",
@@ -98,9 +99,22 @@ def finished(environment: Path, *names: str) -> None:
 def test_a_finished_set_up_costs_nothing(bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     finished(bootstrap.COURSE, "python", "labkit")
     finished(bootstrap.EMULATOR, "python")
-    bootstrap.STAMP.write_text(json.dumps(bootstrap.stamp()))
+    bootstrap.STAMP.write_text(json.dumps({**bootstrap.stamp(), "contents": bootstrap.contents()}))
     monkeypatch.setattr(bootstrap, "run", lambda *command: pytest.fail(f"ran {command}"))
     assert bootstrap.main() == 0
+
+
+def test_a_package_that_was_lost_is_noticed(bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    finished(bootstrap.COURSE, "python", "labkit")
+    finished(bootstrap.EMULATOR, "python")
+    package = bootstrap.EMULATOR / "lib" / "python3.12" / "site-packages" / "hypercorn"
+    package.mkdir(parents=True)
+    bootstrap.STAMP.write_text(json.dumps({**bootstrap.stamp(), "contents": bootstrap.contents()}))
+    package.rmdir()
+    ran: list[object] = []
+    monkeypatch.setattr(bootstrap, "run", lambda *command: ran.append(command))
+    assert bootstrap.main() == 0
+    assert ran
 
 
 @pytest.mark.parametrize("stamp", [None, "{cut off", {"inputs": "older"}])
@@ -118,7 +132,7 @@ def test_anything_else_is_made_and_stamped_last(
     monkeypatch.setattr(bootstrap, "run", run)
     monkeypatch.setattr(bootstrap, "find_uv", lambda: Path("uv"))
     assert bootstrap.main() == 0
-    assert json.loads(bootstrap.STAMP.read_text()) == bootstrap.stamp()
+    assert json.loads(bootstrap.STAMP.read_text()) == {**bootstrap.stamp(), "contents": bootstrap.contents()}
     assert sum("--require-hashes" in command for command in ran) == 2
 
 

@@ -101,8 +101,27 @@ def test_a_bad_pattern_is_a_sentence(lab: Lab) -> None:
         bus.matches({"detail": []}, {})
 
 
-@pytest.mark.parametrize(("attempts", "age"), [(-1, 60), (186, 60), (1, 59), (1, 86_401)])
-def test_a_retry_policy_outside_the_limits_is_refused(attempts: int, age: int) -> None:
+def test_a_refused_rule_leaves_nothing_behind(lab: Lab) -> None:
+    bus = Bus.create(lab, "fleet")
+    queue = Queue.create(lab, "q")
+    lane = Queue.create(lab, "lane.fifo")
+    for target, dlq in ((lane, None), (queue, lane)):  # a FIFO target without a group; a FIFO dead-letter queue
+        with pytest.raises(BusError, match="got no target"):
+            bus.rule("r", RESEARCHER, target, dlq=dlq)
+        assert lab.client("events").list_rules(EventBusName="fleet")["Rules"] == []
+    with pytest.raises(BusError, match="was not made"):
+        Bus.create(lab, "fleet")
+
+
+@pytest.mark.parametrize("days", [0, -1, 1.5])
+def test_a_refused_claim_check_leaves_no_bucket_behind(lab: Lab, days: Any) -> None:
+    with pytest.raises(ClaimError, match="whole days"):
+        ClaimCheck.create(lab, "claims", expire_days=days)
+    assert lab.client("s3").list_buckets()["Buckets"] == []
+
+
+@pytest.mark.parametrize(("attempts", "age"), [(1.5, 60), (-1, 60), (186, 60), (1, 59), (1, 86_401)])
+def test_a_retry_policy_outside_the_limits_is_refused(attempts: Any, age: int) -> None:
     with pytest.raises(BusError, match="RetryPolicy"):
         RetryPolicy(attempts, age)
 

@@ -48,6 +48,11 @@ def test_an_envelope_survives_the_way_through_an_event(payload: dict[str, Any], 
         ({"schema_version": "2.0"}, "this reader knows major version 1"),
         ({"issued_at": "2026-11-11T12:00:00"}, "must say its time zone"),
         ({"polcy": "fast"}, "polcy does not exist"),
+        ({"payload": None}, "payload is not what JSON can hold"),
+        ({"payload": {"x": float("nan")}}, "payload is not what JSON can hold"),
+        ({"payload": {"x": "\ud800"}}, "payload is not what JSON can hold"),
+        ({"payload": {"x": object()}}, "payload is not what JSON can hold"),
+        ({"issued_at": "9999-12-31T23:59:59-10:00"}, "is no year that work is issued in"),
         ({"payload_ref": {"bucket": "b" * 3, "key": "k", "size": 1, "sha256": "0" * 64}}, "not both"),
         ({"payload_ref": {"bucket": "b" * 3, "key": "k", "size": 1, "sha256": "zz"}}, "payload_ref.sha256 is 'zz'"),
     ],
@@ -58,7 +63,9 @@ def test_a_wrong_field_is_named_with_its_value(fields: dict[str, Any], names: st
     assert names in str(caught.value)
 
 
-@pytest.mark.parametrize("event", ["no json", "[]", {}, {"Detail": {}}, None, 7, {"detail": "no json"}, {"detail": []}])
+@pytest.mark.parametrize(
+    "event", ["[" * 100_000, "no json", "[]", {}, {"Detail": {}}, None, 7, {"detail": "no json"}, {"detail": []}]
+)
 def test_what_is_no_event_is_refused_with_a_sentence(event: Any) -> None:
     with pytest.raises(EnvelopeError):
         Envelope.from_event(event)

@@ -7,10 +7,11 @@ import subprocess
 import sys
 import threading
 import uuid
+from pathlib import Path
 
 import pytest
 
-from labkit import Lab, LabError, sweep, targets
+from labkit import Lab, LabError, embedded, sweep, targets
 from labkit.sweep import Scope
 from labkit.targets import account_for
 
@@ -105,7 +106,56 @@ def test_a_lab_that_is_open_in_another_process_is_refused(learner: str) -> None:
     assert "is open in another kernel" in other.stderr
 
 
-@pytest.mark.parametrize("name", ["", "Upper", "with space", "a" * 33, "../up", "-a", "a-"])
+def test_a_lab_whose_stand_in_has_ended_can_be_opened_again(
+    learner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LABKIT_HOME", str(tmp_path))
+    try:
+        first = Lab.open("again")
+        first.client("sqs").create_queue(QueueName="work")
+        embedded.stop()
+        second = Lab.open("again")
+        assert not second.client("sqs").list_queues().get("QueueUrls")
+        embedded.stop()
+        second.close()
+        assert "removed nothing, because what it ran on has ended" in capsys.readouterr().out
+    finally:
+        embedded.stop()
+
+
+def test_whatever_answers_at_a_former_address_is_left_alone(
+    learner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Home A's stand-in ends, home B's takes its port, and the lab in A is closed: B's resources must stay."""
+    try:
+        monkeypatch.setenv("LABKIT_HOME", str(tmp_path / "a"))
+        old = Lab.open("same")
+        address = old.target.endpoint
+        embedded.stop()
+        monkeypatch.setenv("LABKIT_HOME", str(tmp_path / "b"))
+        port = int(str(address).rsplit(":", 1)[1])
+        sqs = targets.Target("embedded", embedded.ensure(port).endpoint, "us-east-1", "").client("sqs", old.account)
+        sqs.create_queue(QueueName="others")
+        monkeypatch.setenv("LABKIT_HOME", str(tmp_path / "a"))
+        old.close()
+        assert len(sqs.list_queues()["QueueUrls"]) == 1
+    finally:
+        for home in ("a", "b"):
+            monkeypatch.setenv("LABKIT_HOME", str(tmp_path / home))
+            embedded.stop()
+
+
+def test_a_fork_does_not_close_its_parents_lab(lab: Lab) -> None:
+    lab.client("sqs").create_queue(QueueName="work")
+    child = os.fork()
+    if child == 0:
+        lab.close()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert len(lab.client("sqs").list_queues()["QueueUrls"]) == 1
+
+
+@pytest.mark.parametrize("name", [None, "", "Upper", "with space", "a" * 33, "../up", "-a", "a-"])
 def test_a_bad_name_is_a_sentence(name: str) -> None:
     with pytest.raises(LabError, match="a lab is named with"):
         Lab.open(name)

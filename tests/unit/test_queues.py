@@ -11,7 +11,7 @@ import pytest
 from labkit import Lab
 from labkit.errors import LabError
 from labkit.work.heartbeat import Heartbeat, LeaseLost
-from labkit.work.queues import BatchError, Queue, QueueError
+from labkit.work.queues import BatchError, Message, Queue, QueueError
 
 
 class Flaky:
@@ -20,6 +20,10 @@ class Flaky:
     def __init__(self, code: str, times: dict[str, int]) -> None:
         self.code, self.times = code, times
         self.calls: list[list[str]] = []
+
+    def send_message(self, **arguments: Any) -> dict[str, Any]:
+        self.calls.append(["single"])
+        return {"MessageId": "m"}
 
     def send_message_batch(self, QueueUrl: str, Entries: list[dict[str, Any]]) -> dict[str, Any]:
         self.calls.append([entry["Id"] for entry in Entries])
@@ -185,7 +189,73 @@ def test_a_heartbeat_that_was_held_up_knows_that_its_time_was_over(lab: Lab) -> 
     assert beat.beats == 1
 
 
-@pytest.mark.parametrize(("every", "extend", "limit"), [(0, 10, None), (6, 10, None), (1, 10, 50_000), (1, 10, 0)])
+def test_a_heartbeat_that_never_came_through_does_not_say_that_the_message_is_held() -> None:
+    from botocore.exceptions import EndpointConnectionError
+
+    class Dead:
+        def change_message_visibility(self, **_: Any) -> None:
+            raise EndpointConnectionError(endpoint_url="http://127.0.0.1:9")
+
+    queue = Queue(Dead(), "http://127.0.0.1:9/1/work", arn="arn")
+    message = Message(id="m", body="", receipt="r", receives=1, sent_at=0)
+    with Heartbeat(queue, message, every=0.1, extend=1) as beat, pytest.raises(LeaseLost):
+        beat.check()
+    with pytest.raises(LabError, match="a heartbeat runs once"), beat:
+        pass
+
+
+@pytest.mark.parametrize("body", ["", b"bytes", {1, 2}, "\ud800", float("nan"), object()])
+def test_a_body_that_cannot_travel_is_a_sentence(body: Any) -> None:
+    client, queue = flaky("InternalError")
+    with pytest.raises(QueueError, match="a body"):
+        queue.send(body)
+    with pytest.raises(QueueError, match="a body"):
+        queue.send_batch([1, body])
+    assert client.calls == []
+
+
+@pytest.mark.parametrize("bodies", ["abc", b"abc", {"a": 1}])
+def test_one_body_is_not_many(bodies: Any) -> None:
+    with pytest.raises(QueueError, match="use send"):
+        flaky("InternalError")[1].send_batch(bodies)
+
+
+def test_a_call_that_broke_off_leaves_no_doubt_about_which_messages_are_in_doubt() -> None:
+    from botocore.exceptions import EndpointConnectionError
+
+    client, queue = flaky("InternalError")
+    send = client.send_message_batch
+
+    def dies_at_the_second_call(**arguments: Any) -> dict[str, Any]:
+        if len(client.calls) == 1:
+            raise EndpointConnectionError(endpoint_url="http://127.0.0.1:9")
+        return send(**arguments)
+
+    client.send_message_batch = dies_at_the_second_call  # type: ignore[method-assign]
+    with pytest.raises(BatchError) as caught:
+        queue.send_batch(range(15))
+    assert set(caught.value.failed) == set(range(10, 15))
+    assert {code for code, _ in caught.value.failed.values()} == {"Unknown"}
+
+
+@pytest.mark.parametrize("wrong", [{"visibility": 99_999}, {"visibility": -1}, {"max_receives": 0}])
+def test_a_refused_queue_leaves_no_dlq_behind(lab: Lab, wrong: dict[str, Any]) -> None:
+    with pytest.raises(QueueError):
+        Queue.create(lab, "half", dlq=True, **wrong)
+    assert not lab.client("sqs").list_queues().get("QueueUrls")
+
+
+def test_a_fifo_queue_asks_for_the_group(lab: Lab) -> None:
+    queue = Queue.create(lab, "lane.fifo", attributes={"ContentBasedDeduplication": True})
+    with pytest.raises(QueueError, match="needs a group"):
+        queue.send("x")
+    with pytest.raises(QueueError, match="needs a group"):
+        queue.send_batch(["x"])
+
+
+@pytest.mark.parametrize(
+    ("every", "extend", "limit"), [(0, 10, None), (0.5, 3.5, None), (6, 10, None), (1, 10, 50_000), (1, 10, 0)]
+)
 def test_a_heartbeat_that_cannot_work_is_refused(every: float, extend: int, limit: float | None) -> None:
     client, queue = flaky("InternalError")
     with pytest.raises(LabError, match="heartbeat"):

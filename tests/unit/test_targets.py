@@ -120,12 +120,12 @@ def test_a_stand_in_lives_alone_on_loopback_and_ends_without_a_trace(home: Path)
     assert listening(pid) == {"127.0.0.1"}
     assert embedded.running() is not None
     assert embedded.ensure().note == "was running"
-    ended = embedded.stop()
-    assert ended is not None
-    assert ended.pid == pid
+    port = embedded.stop()
+    assert port is not None
     assert not psutil.pid_exists(pid)
-    assert not embedded.answers(ended.endpoint, timeout=0.5)
+    assert not embedded.answers(f"http://127.0.0.1:{port}", timeout=0.5)
     assert embedded.stop() is None
+    assert {path.name for path in home.iterdir()} == {"embedded.lock", "embedded.log"}
 
 
 def test_a_stand_in_that_was_killed_is_started_again_and_said_so(home: Path) -> None:
@@ -159,7 +159,7 @@ def test_a_stand_in_of_older_code_is_started_again(home: Path, monkeypatch: pyte
 def test_a_number_that_belongs_to_another_process_now_is_left_alone(home: Path) -> None:
     bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
-        embedded._write_record(embedded.Running(bystander.pid, 4566, time.time() - 9_999, "1.5.33", ""))
+        embedded._write_record(embedded.Running(bystander.pid, 4566, "1.5.33", ""))
         assert embedded.running() is None
         assert embedded.stop() is None
         assert bystander.poll() is None
@@ -168,10 +168,72 @@ def test_a_number_that_belongs_to_another_process_now_is_left_alone(home: Path) 
         bystander.wait()
 
 
-def test_half_a_record_is_as_good_as_none(home: Path) -> None:
-    (home / "embedded.json").write_text('{"pid": 12')
-    assert embedded.recorded() is None
+@pytest.mark.parametrize(
+    "record",
+    ['{"pid": 12', "[]", '{"pid": -1, "port": 4566, "version": "1", "code": ""}',
+     '{"pid": "abc", "port": 4566, "version": "1", "code": ""}',
+     '{"pid": 1e30, "port": 4566, "version": "1", "code": ""}'],
+)  # fmt: skip
+def test_a_record_that_is_not_ours_is_as_good_as_none(home: Path, record: str) -> None:
+    (home / "embedded.json").write_text(record)
+    assert embedded.running() is None
     assert labkit("status", LABKIT_HOME=str(home)).returncode == 0
+    assert "none was running" in labkit("down", LABKIT_HOME=str(home)).stdout
+
+
+@pytest.mark.parametrize("moment", [0.4, 1.0, 1.6])
+def test_a_start_that_was_killed_leaves_nothing_that_is_not_found_again(home: Path, moment: float) -> None:
+    command = [sys.executable, "-m", "labkit.cli", "up"]
+    starter = subprocess.Popen(command, env={**os.environ, "LABKIT_HOME": str(home)}, stdout=subprocess.DEVNULL)
+    time.sleep(moment)
+    starter.kill()
+    starter.wait()
+    embedded.ensure()
+    assert len(embedded._ours()) == 1
+    embedded.stop()
+    assert embedded._ours() == []
+
+
+def test_a_folder_of_the_readers_is_not_removed(home: Path) -> None:
+    theirs = home / "stand-in"
+    theirs.mkdir()
+    (theirs / "thesis.txt").write_text("years of work")
+    for name in ("tmp", "s3"):
+        (home / name).mkdir()
+    with pytest.raises(SetupError, match="holds files that are not labkit's"):
+        embedded.ensure()
+    embedded.stop()
+    assert {path.name for path in home.iterdir() if path.is_dir()} == {"stand-in", "tmp", "s3"}
+    assert (theirs / "thesis.txt").exists()
+
+
+@pytest.mark.parametrize("proxy", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
+def test_a_proxy_of_the_readers_is_passed_by(home: Path, monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
+    first = embedded.ensure()
+    monkeypatch.setenv(proxy, "http://127.0.0.1:9")
+    assert embedded.ensure().pid == first.pid
+    assert targets.connect().client("sqs", "123456789012").list_queues()["ResponseMetadata"]["HTTPStatusCode"] == 200
+
+
+def test_the_readers_aws_configuration_does_not_matter(home: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "config"
+    broken.write_text("[profile\nnonsense")
+    done = labkit("doctor", LABKIT_HOME=str(home), AWS_PROFILE="nobody", AWS_CONFIG_FILE=str(broken))
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_relative_home_is_the_same_from_everywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LABKIT_HOME", "some/where")
+    here = embedded.home()
+    monkeypatch.chdir(tmp_path)
+    assert embedded.home() == here == embedded.repository() / "some" / "where"
+
+
+@pytest.mark.parametrize("region", ["not a region", "US-EAST-1", "mars"])
+def test_a_region_that_cannot_be_is_a_sentence(monkeypatch: pytest.MonkeyPatch, region: str) -> None:
+    monkeypatch.setenv("LABKIT_REGION", region)
+    with pytest.raises(TargetError, match="LABKIT_REGION is"):
+        targets.region()
 
 
 def test_a_function_must_not_see_the_readers_environment(monkeypatch: pytest.MonkeyPatch) -> None:
