@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 # Entry codes that a later attempt can cure; the others are the sender's fault and fail again.
 _RETRIED = {"InternalError", "InternalFailure", "ServiceUnavailable", "RequestThrottled", "ThrottlingException"}
 _ATTEMPTS = 5
+_JSON = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False)
 _WAIT = Jitter(Exponential(base=0.1, cap=2.0))  # seconds between the attempts
 
 
@@ -350,7 +351,7 @@ def _attribute(value: Any) -> str:
 def _text(body: Any) -> str:
     """The body as text that SQS can take. Raises :class:`QueueError` for what is neither text nor JSON."""
     try:
-        text = body if isinstance(body, str) else json.dumps(body, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+        text = body if isinstance(body, str) else _JSON.encode(body)
         text.encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise QueueError(f"a body is text or what JSON can hold; this {type(body).__name__} is not: {error}") from error

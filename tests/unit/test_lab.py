@@ -145,14 +145,18 @@ def test_whatever_answers_at_a_former_address_is_left_alone(
             embedded.stop()
 
 
-def test_a_fork_does_not_close_its_parents_lab(lab: Lab) -> None:
-    lab.client("sqs").create_queue(QueueName="work")
-    child = os.fork()
-    if child == 0:
-        lab.close()
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert len(lab.client("sqs").list_queues()["QueueUrls"]) == 1
+def test_a_fork_does_not_close_its_parents_lab(learner: str) -> None:
+    script = (
+        "import os; from labkit import Lab; lab = Lab.open('forked'); sqs = lab.client('sqs');"
+        "sqs.create_queue(QueueName='work'); child = os.fork();"
+        "child or (lab.close(), os._exit(0)); os.waitpid(child, 0);"
+        "print(len(sqs.list_queues()['QueueUrls'])); lab.close()"
+    )
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines()[1:] == [
+        "1",
+        "Lab forked closed: removed 1 queue; 0 resources, 0 threads left behind.",
+    ]
 
 
 @pytest.mark.parametrize("name", [None, "", "Upper", "with space", "a" * 33, "../up", "-a", "a-"])
