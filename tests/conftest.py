@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 
 from labkit import Lab
@@ -17,3 +18,8 @@ def lab(monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     opened = Lab.open("test")
     yield opened
     opened.close()
+
+
+# A deadline for single examples would be an asserted wall time; pytest-timeout bounds each test as a whole.
+hypothesis.settings.register_profile("project", deadline=None)
+hypothesis.settings.load_profile("project")

@@ -10,7 +10,8 @@ from botocore.exceptions import ClientError
 
 from .conftest import Aws
 from .events_kit import DETAIL_TYPE, GUIDE, MODEL, RECORDED, REPORTED, SOURCE, Events
-from .rows import row
+from .raw import Wire
+from .rows import ours, row
 
 ENTRY = {"Source": SOURCE, "DetailType": DETAIL_TYPE, "Detail": "{}"}
 
@@ -34,6 +35,71 @@ def test_malformed_detail(events: Events, detail: str) -> None:
     assert answer["ResponseMetadata"]["HTTPStatusCode"] == 200
     assert answer["FailedEntryCount"] == 1
     assert answer["Entries"] == [{"ErrorCode": "MalformedDetail", "ErrorMessage": "Detail is malformed."}]
+
+
+@ours("AWS's answer is not known: a number beyond a double, half of a surrogate pair")
+@pytest.mark.parametrize("detail", ['{"a": 1e999}', '{"a": [-1e999]}', '{"a": Infinity}', r'{"a": "\ud800"}'])
+def test_detail_that_cannot_be_passed_on(events: Events, detail: str) -> None:
+    answer = events.api.put_events(Entries=[ENTRY | {"Detail": detail}, ENTRY | {"Detail": r'{"a": "\ud83d\ude00"}'}])
+    assert [entry.get("ErrorCode") for entry in answer["Entries"]] == ["MalformedDetail", None]
+
+
+@ours("AWS's answer is not known; here one entry fails, and the others are delivered")
+@pytest.mark.parametrize("member", ["Source", "DetailType", "Detail", "EventBusName", "TraceHeader", "Resources"])
+def test_half_of_a_surrogate_pair(events: Events, member: str) -> None:
+    broken = ["\ud800"] if member == "Resources" else '{"a": "\ud800"}' if member == "Detail" else "\ud800"
+    entries = [ENTRY, ENTRY | {"EventBusName": "default", member: broken}]
+    with Wire(events.aws) as wire:
+        status, answer = wire.json("AWSEvents.PutEvents", {"Entries": entries}, service="events")
+        assert status == 200
+        codes = [entry.get("ErrorCode") for entry in answer["Entries"]]
+        assert codes == [None, "MalformedDetail" if member == "Detail" else "InvalidArgument"]
+        status, answer = wire.json("AWSEvents.PutEvents", {"Entries": entries * 6}, service="events")
+        assert (status, answer["__type"]) == (400, "ValidationException")
+
+
+@ours("AWS refuses a member of the wrong type; the text is not known")
+@pytest.mark.parametrize(
+    "entries",
+    [
+        "x",
+        1,
+        {"Source": "a"},
+        [1],
+        [None],
+        [[]],
+        *(
+            [ENTRY | {name: value}]
+            for name, value in (
+                ("Source", 1),
+                ("DetailType", []),
+                ("Detail", 1),
+                ("Detail", [1]),
+                ("EventBusName", {}),
+                ("TraceHeader", 1),
+                ("Resources", "x"),
+                ("Resources", [1]),
+                ("Time", []),
+                ("Time", True),
+                ("Time", "soon"),
+                ("Time", 1e300),
+            )
+        ),
+    ],
+    ids=str,
+)
+def test_members_of_the_wrong_type(events: Events, entries: object) -> None:
+    with Wire(events.aws) as wire:
+        status, answer = wire.json("AWSEvents.PutEvents", {"Entries": entries}, service="events")
+    assert (status, answer["__type"]) == (400, "SerializationException")
+
+
+@ours("AWS refuses what is no JSON; the text is not known")
+@pytest.mark.parametrize("body", [b"{", b"[]", b"null", b"\xff", b"[" * 100_000], ids=lambda body: repr(body[:5]))
+def test_a_request_that_is_no_json_object(events: Events, body: bytes) -> None:
+    with Wire(events.aws) as wire:
+        status, answer = wire.json("AWSEvents.PutEvents", body, service="events")
+    assert (status, answer["__type"]) == (400, "SerializationException")
 
 
 @row("events.put.missing_member", "An entry without Source, DetailType or Detail fails alone", source=RECORDED)

@@ -221,7 +221,9 @@ def test_every_event_ends_once(outcomes: list, retries: int, age: int, scale: fl
 @pytest.mark.parametrize(
     ("rule", "bus", "scale"),
     [({}, {}, 3.0), ({}, {"lab:clock-scale": "20"}, 20.0), ({"lab:clock-scale": "5"}, {"lab:clock-scale": "20"}, 5.0)]
-    + [({"lab:clock-scale": bad}, {}, 3.0) for bad in ("", "fast", "0", "-1", "inf", "nan")],
+    + [({"lab:clock-scale": bad}, {}, 3.0) for bad in ("", "fast", "0", "-1", "inf", "nan")]
+    + [({"lab:clock-scale": bad}, {}, 3.0) for bad in ("1e-11", "0.0009", "1e10", "1e400")]
+    + [({"lab:clock-scale": good}, {}, float(good)) for good in ("0.001", "1e9")],
 )
 def test_clock_scale(rule: dict[str, str], bus: dict[str, str], scale: float) -> None:
     assert clock_scale(rule, bus, 3.0) == scale

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from statistics import mean
 
 import pytest
@@ -142,3 +143,30 @@ def test_the_thread_wakes_for_an_earlier_job() -> None:
     timer.at(timer.clock() + 0.01, done.set)
     assert done.wait(5)
     timer.clear()
+
+
+def test_the_thread_goes_on_after_a_wait_that_is_too_long(caplog: pytest.LogCaptureFixture) -> None:
+    timer = Timer()
+    done = threading.Event()
+    timer.at(float("inf"), lambda: None)
+    time.sleep(0.05)
+    timer.at(timer.clock() + 0.05, done.set)
+    assert done.wait(5)
+    assert caplog.text == ""
+    timer.clear()
+
+
+def test_the_thread_goes_on_after_an_error_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    broken = threading.Event()
+
+    def clock() -> float:
+        if not broken.is_set():
+            broken.set()
+            raise RuntimeError("broken")
+        return 1.0
+
+    timer = Timer(clock)
+    done = threading.Event()
+    timer.at(0, done.set)
+    assert done.wait(5)
+    assert "broken" in caplog.text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from parity import events_envelope as envelope
 from parity import events_put as put
@@ -55,7 +55,15 @@ def test_objects_are_objects(detail: dict) -> None:
     assert not put.is_object(json.dumps(json.dumps(detail)))
 
 
-@pytest.mark.parametrize("detail", ["", "x", "{{}", "[]", "1", "null", '{"a": NaN}', '{"a": 1} x', "[" * 100_000])
+@pytest.mark.parametrize(
+    "detail",
+    [
+        *("", "x", "{{}", "[]", "1", "null", '{"a": NaN}', '{"a": 1} x', "[" * 100_000),
+        *('{"a": 1e999}', '{"a": -Infinity}', r'{"a": "\ud800"}', r'{"\udc00": 1}', '{"a": "\ud800"}'),
+        *('{"a": %s}' % ("9" * 5000), '{"a":' * 100_000),
+    ],
+    ids=lambda detail: detail[:15].encode("ascii", "replace").decode(),
+)
 def test_what_is_no_object(detail: str) -> None:
     assert not put.is_object(detail)
 
@@ -74,6 +82,33 @@ def test_what_is_no_object(detail: str) -> None:
 )
 def test_time_in_whole_seconds(moment: object, seconds: int) -> None:
     assert put.whole_seconds(moment, 7.9) == seconds
+
+
+@pytest.mark.parametrize("moment", ["soon", "nan", "inf", 1e300, -1e300, 253_402_300_800, [], {}, True])
+def test_what_is_no_time(moment: object) -> None:
+    with pytest.raises((TypeError, ValueError, OverflowError)):
+        put.whole_seconds(moment, 0)
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just("\ud800"),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+)
+MEMBERS = st.sampled_from([*put.TEXTS, "Resources", "Time", "Else"])
+
+
+@settings(deadline=None)
+@given(ANYTHING | st.lists(st.dictionaries(MEMBERS, ANYTHING, max_size=4), max_size=12))
+def test_whatever_is_put_is_refused_or_judged(entries: object) -> None:
+    try:
+        put.check_types(entries)
+        put.check_request(entries)  # type: ignore[arg-type]
+    except put.InvalidRequest as refused:
+        str(refused).encode()
+        return
+    for entry in entries:  # type: ignore[attr-defined]
+        if put.entry_error(entry) is None:
+            json.dumps({name: entry.get(name) for name in put.TEXTS}, ensure_ascii=False).encode()
 
 
 def test_order_of_members() -> None:

@@ -12,9 +12,10 @@ import pytest
 from parity import metrics, metrics_alarms
 from parity.sqs_errors import SqsError
 from parity.sqs_mailbox import Mailbox
-from parity.sqs_move_tasks import MoveTask, read_handle, run
-from parity.sqs_policies import Source, admits, check_allow_policy, check_redrive_policy, page
+from parity.sqs_move_tasks import MoveTask, Tasks, read_handle, run
+from parity.sqs_policies import Source, admits, check_allow_policy, check_redrive_policy
 from parity.sqs_purge import PAUSE, Pause
+from parity.sqs_queues import page
 from parity.sqs_requests import batch_result, check_batch, size_of
 from parity.sqs_wire import json_error, query_code, xml_error
 
@@ -194,6 +195,62 @@ def test_a_cancelled_task_leaves_the_rest() -> None:
     assert 1 <= moving.moved < 50
     assert bodies(queues, WORK) + bodies(queues, DEAD) == [str(number) for number in range(50)]
     assert len(bodies(queues, WORK)) == moving.moved
+
+
+def test_a_task_ends_when_its_queue_is_deleted() -> None:
+    queues = dead_letters(*[WORK] * 50)
+    dead = queues[DEAD]["messages"]
+    moving = task(queues)
+
+    def find(arn: str) -> dict[str, Any] | None:
+        if moving.moved == 3:
+            dead.close()
+        return queues.get(arn)
+
+    run(moving, dead, find)
+    assert (moving.status, moving.failure) == ("FAILED", "AWS.SimpleQueueService.NonExistentQueue")
+    assert moving.moved == len(bodies(queues, WORK)) == 3
+
+
+def test_a_task_that_breaks_has_ended(caplog: pytest.LogCaptureFixture) -> None:
+    queues = dead_letters(WORK)
+    moving = task(queues)
+
+    def find(arn: str) -> dict[str, Any] | None:
+        raise RuntimeError("broken")
+
+    run(moving, queues[DEAD]["messages"], find)
+    assert (moving.status, moving.active) == ("FAILED", False)
+    assert "broken" in caplog.text
+
+
+def test_a_task_is_cancelled_in_time_or_not_at_all() -> None:
+    for pause in (0, 0, 0.0005, 0.001):
+        queues = dead_letters(WORK, WORK)
+        work = {**queues[DEAD], "attributes": {**queues[DEAD]["attributes"]}}
+        source = {
+            **queues[WORK],
+            "attributes": {
+                **queues[WORK]["attributes"],
+                "RedrivePolicy": json.dumps({"deadLetterTargetArn": DEAD, "maxReceiveCount": 1}),
+            },
+        }
+        threads: list[threading.Thread] = []
+
+        def spawn(target: Any, *arguments: Any, thread_name: str, threads: list = threads) -> None:
+            threads.append(threading.Thread(target=target, args=arguments))
+            threads[-1].start()
+
+        tasks = Tasks(queues.get, lambda work=work, source=source: [work, source], spawn)
+        handle = tasks.start({"SourceArn": DEAD}, "")["TaskHandle"]
+        time.sleep(pause)
+        expected = "CANCELLED"
+        try:
+            tasks.cancel({"TaskHandle": handle}, "")
+        except SqsError as error:
+            expected = {"UnsupportedOperation": "COMPLETED"}[error.code]
+        threads[0].join(5)
+        assert tasks.show({"SourceArn": DEAD}, "")["Results"][0]["Status"] == expected
 
 
 def test_a_task_ends_although_its_messages_come_back() -> None:

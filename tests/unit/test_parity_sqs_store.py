@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from parity.sqs_errors import SqsError
@@ -222,6 +222,52 @@ def test_ten_thousand_messages_drain_fast(clock: Clock) -> None:
                 drained += store.delete(message["receipt_handle"])
         assert drained == 10_000
         assert time.perf_counter() - started < 3  # a second at most on any machine; quadratic would take minutes
+
+
+@pytest.mark.parametrize("fifo", [False, True])
+def test_a_receive_looks_at_each_message_once(clock: Clock, fifo: bool) -> None:
+    """Also when the queue is its own dead-letter queue, or when two queues are each other's."""
+
+    @given(
+        st.integers(0, 6),
+        st.integers(1, 3),
+        st.lists(st.tuples(st.booleans(), st.integers(1, 10), st.sampled_from([0, 0, 5])), max_size=12),
+        st.booleans(),
+    )
+    @settings(deadline=None)
+    def ends(sent: int, limit: int, receives: list[tuple[bool, int, int]], same: bool) -> None:
+        first = MessageStore(ARN, fifo=fifo, clock=clock)
+        second = first if same else MessageStore(DEAD, fifo=fifo, clock=clock)
+        offered: list[str] = []
+        for store in {id(first): first, id(second): second}.values():
+            watch(store, offered)
+        woken: list[int] = []
+        for number in range(sent):
+            first.put(record(str(number), clock(), group=f"g{number % 2}"))
+        for other, number, visibility in receives:
+            store, target = (second, first) if other else (first, second)
+            offered.clear()
+            store.on_change(lambda: woken.append(1))
+            found = store.receive(number, visibility, DeadLetter(target, limit))
+            assert len(offered) == len(set(offered))
+            assert len(found) <= number
+            assert not woken, "a receive woke the pollers of its own queue"
+            store._waiters.clear()
+            clock.now += 1
+            assert len(first) + (0 if same else len(second)) == sent
+
+    def watch(store: MessageStore, offered: list[str]) -> None:
+        candidates = store._order.candidates
+
+        def watched(limit: int, in_flight: int, now: float) -> list[Message]:
+            batch = candidates(limit, in_flight, now)
+            offered.extend(message["id"] for message in batch)
+            assert len(offered) <= 100, "the receive does not end"
+            return batch
+
+        store._order.candidates = watched  # type: ignore[method-assign]
+
+    ends()
 
 
 # -- all rules together --------------------------------------------------------------------------------------------

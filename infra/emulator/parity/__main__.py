@@ -39,6 +39,8 @@ async def serve(port: int) -> None:
     from hypercorn.config import Config
     from ministack.app import app
 
+    from parity.guard import guarded
+
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -50,7 +52,7 @@ async def serve(port: int) -> None:
     config.graceful_timeout = 0.5  # an open long poll must not hold the end up for 20 s
     config.shutdown_timeout = 2.0
     config.loglevel = "WARNING"
-    await hypercorn_serve(app, config, shutdown_trigger=stopping.wait)
+    await hypercorn_serve(guarded(app), config, shutdown_trigger=stopping.wait)
 
 
 def main() -> int:

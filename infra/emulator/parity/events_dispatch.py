@@ -14,21 +14,24 @@ scale is read when the event arrives: the rule's tag, else the bus's, else the e
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 from . import events_envelope, events_http, metrics
+from .events_cascade import Cascades, second_hop
 from .events_delivery import Engine, Failure, clock_scale, series
 from .events_retry import RetryPolicy, Timer
 from .events_targets import no_resource, send_to_function, send_to_queue, send_to_state_machine, send_to_topic
 from .settings import positive_float
 
 NAMESPACE = "AWS/Events"
+PASSED_ON = "_PassedOn"  # member of the record of an event that a rule of another bus passed on
 
 logger = logging.getLogger("parity.events")
 
@@ -118,7 +121,9 @@ def attempt_for(
     def to_bus() -> None:
         if f":{eb.get_region()}:{eb.get_account_id()}:" not in arn or resource.split("/", 1)[1] not in eb._event_buses:
             raise no_resource(arn)
-        eb._dispatch_to_event_bus(parse_arn(arn), event, rule, set(event.get("_DispatchPath") or []), given)
+        if event.get(PASSED_ON):
+            raise second_hop(event.get("EventId", ""))
+        eb._dispatch_to_event_bus(parse_arn(arn), {**event, PASSED_ON: True}, rule, set(), given)
 
     def nowhere() -> None:
         raise Failure("UNKNOWN", f"This stand-in does not deliver to {service}.", retried=False)
@@ -168,6 +173,8 @@ def install() -> None:
     scale = positive_float(os.environ, "LAB_CLOCK_SCALE", 1.0)
     # HTTP requests get threads of their own; 16 endpoints may hang without holding up a seventeenth for long.
     pool = ThreadPoolExecutor(16, "events-http")
+    rest = ThreadPoolExecutor(4, "events-cascade")
+    cascades = Cascades(lambda job: rest.submit(contextvars.copy_context().run, job))
     timer = Timer()
     engine = Engine(timer, background=pool.submit)
     invoke, archive, reset = eb._invoke_target, eb._archive_event, eb.reset
@@ -196,6 +203,9 @@ def install() -> None:
         )
 
     def dispatch_event(event: Mapping[str, Any], view: Any = None) -> None:
+        cascades.add(deliveries(event, view), f"event {event.get('EventId')}")
+
+    def deliveries(event: Mapping[str, Any], view: Any) -> Iterator[None]:
         bus = event.get("EventBusName", "default")
         seen = set(event.get("_DispatchPath") or [])
         view = view or eb._pattern_event_view(event)
@@ -212,6 +222,7 @@ def install() -> None:
             count("TriggeredRules", bus, rule["Name"])
             for target in list(eb._targets.get(key) or []):
                 eb._invoke_target(target, event, rule, view)
+                yield
         if matched:
             metrics.count(NAMESPACE, "MatchedEvents", {"EventBusName": bus})
 
@@ -222,7 +233,7 @@ def install() -> None:
 
     def archive_event(event: Mapping[str, Any], view: Any = None) -> None:
         if event.get("ReplayName") is None:  # a replayed event is not archived a second time, on any bus
-            archive(event, view)
+            archive({name: value for name, value in event.items() if name != PASSED_ON}, view)
 
     def forget() -> None:
         timer.clear()

@@ -30,6 +30,7 @@ DEFAULT_RETRIES = 185
 DEFAULT_AGE = 86_400
 ATTEMPTS_EXHAUSTED = "MaximumRetryAttempts"
 AGE_EXHAUSTED = "MaximumEventAgeInSeconds"
+PAUSE_AFTER_ERROR = 0.1  # seconds
 
 logger = logging.getLogger("parity.events")
 
@@ -146,8 +147,15 @@ class Timer:
 
     def _loop(self) -> None:
         while True:
-            self.run_due()
-            with self._changed:
-                wait = self._jobs[0][0] - self.clock() if self._jobs else None
-                if wait is None or wait > 0:
-                    self._changed.wait(wait)
+            try:
+                self._run_and_wait()
+            except Exception:  # without this thread no retry would ever be made again
+                logger.exception("the timer of retries goes on after an error of the stand-in")
+                time.sleep(PAUSE_AFTER_ERROR)
+
+    def _run_and_wait(self) -> None:
+        self.run_due()
+        with self._changed:
+            wait = self._jobs[0][0] - self.clock() if self._jobs else None
+            if wait is None or wait > 0:
+                self._changed.wait(None if wait is None else min(wait, threading.TIMEOUT_MAX))

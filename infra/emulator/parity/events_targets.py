@@ -24,6 +24,7 @@ from typing import Any
 
 from .events_delivery import Failure
 from .settings import FAULT
+from .sqs_attributes import printable
 
 SERVICE = "events.amazonaws.com"
 
@@ -82,7 +83,7 @@ def send_to_queue(
     if queue is None:
         raise no_resource(arn)
     _check_policy(queue["attributes"].get("Policy"), "sqs:SendMessage", arn, rule_arn)
-    fault = (queue.get("tags") or {}).get(FAULT, "").strip().upper()
+    fault = str((queue.get("tags") or {}).get(FAULT, "")).strip().upper()
     if fault:
         raise Failure(fault, f"The queue is tagged to fail with {fault}.")
     message: dict[str, Any] = {"QueueUrl": queue["url"], "MessageBody": body}
@@ -90,7 +91,7 @@ def send_to_queue(
         message["MessageGroupId"] = group
     if attributes:
         message["MessageAttributes"] = {
-            name: {"DataType": "String", "StringValue": value} for name, value in attributes.items()
+            name: {"DataType": "String", "StringValue": printable(value)} for name, value in attributes.items()
         }
     with request_scope(account, region):
         try:

@@ -25,16 +25,21 @@ CLOCK_SCALE = "lab:clock-scale"
 FAULT = "lab:fault"
 
 
+# Outside of these, a setting is taken for a slip: a clock that stands still, or one that no timer can follow.
+SLOWEST, FASTEST = 1e-3, 1e9
+
+
 def positive_int(tags: Mapping[str, str], key: str, default: int) -> int:
-    """The tag as a whole number ≥ 1, or ``default`` when it is absent or not such a number."""
-    value = tags.get(key, "")
-    return int(value) if value.isascii() and value.isdigit() and int(value) >= 1 else default
+    """The tag as a whole number from 1 to 999,999,999, or ``default`` when it is absent or not such a number."""
+    value = str(tags.get(key, ""))
+    good = value.isascii() and value.isdigit() and len(value) <= 9 and int(value) >= 1
+    return int(value) if good else default
 
 
 def positive_float(tags: Mapping[str, str], key: str, default: float) -> float:
-    """The tag as a number > 0, or ``default`` when it is absent or not such a number."""
+    """The tag as a number from :data:`SLOWEST` to :data:`FASTEST`, or ``default`` when it is absent or none such."""
     try:
         value = float(tags.get(key, ""))
-    except ValueError:
+    except (TypeError, ValueError):
         return default
-    return value if 0 < value < float("inf") else default
+    return value if SLOWEST <= value <= FASTEST else default

@@ -25,6 +25,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import logging
 import threading
 import time
 import uuid
@@ -46,6 +47,8 @@ NO_QUEUE = "AWS.SimpleQueueService.NonExistentQueue"
 NO_SOURCE = "CouldNotDetermineMessageSource"
 
 Find = Callable[[str], "Queue | None"]
+
+logger = logging.getLogger("parity.sqs")
 
 
 @dataclass
@@ -116,36 +119,44 @@ def renewed(message: Message, destination: Queue, now: float) -> dict[str, Any]:
 
 def run(task: MoveTask, source: MessageStore, find: Find, now: Callable[[], float] = time.time) -> None:
     """Move the messages of ``task``. ``find`` gives the queue for an ARN. Returns when the task is over."""
+    try:
+        failure = _move(task, source, find, now)
+    except Exception:  # a task that died without an end would be its queue's one active task for ever
+        logger.exception("the message move task %s broke", task.id)
+        failure = "InternalError"
+    with LOCK:  # so that a cancellation comes before the end or is refused
+        if task.stop.is_set() and failure is None:
+            task.status = "CANCELLED"
+        else:
+            task.failure = failure
+            task.status = "FAILED" if failure else "COMPLETED"
+
+
+def _move(task: MoveTask, source: MessageStore, find: Find, now: Callable[[], float]) -> str | None:
+    """Move until nothing is left, or the task is cancelled. Returns why the task has failed, if it has."""
     unknown: set[str] = set()
-    failure: str | None = None
     pause = 1 / task.rate if task.rate else 0.0
-    while failure is None and not source.closed:
-        batch = [message for message in source.movable(task.started) if message["id"] not in unknown]
-        if not batch:
-            break
+    while batch := [message for message in source.movable(task.started) if message["id"] not in unknown]:
         for index, message in enumerate(batch):
-            if task.stop.is_set():
-                task.status = "CANCELLED"
-                return
             arn = task.destination_arn or message["sys"].get("DeadLetterQueueSourceArn")
-            if task.moved and task.stop.wait(pause if pause else 0.001 if index % CHUNK == 0 else 0):
-                continue
+            if task.stop.wait((pause or (0.001 if index % CHUNK == 0 else 0)) if task.moved else 0):
+                return None
             with LOCK:
+                if source.closed:
+                    return NO_QUEUE
                 queue = find(arn) if arn else None
                 if queue is not None:
                     task.moved += source.move(message, mailbox(queue), renewed(message, queue, now()))
             if queue is None:
                 if task.destination_arn:
-                    failure = NO_QUEUE
-                    break
+                    return NO_QUEUE
                 unknown.add(message["id"])
     if source.closed:
-        failure = NO_QUEUE
-    elif failure is None and unknown:
-        known = [m for m in source if m["id"] in unknown and m["sys"].get("DeadLetterQueueSourceArn")]
-        failure = NO_QUEUE if known else NO_SOURCE
-    task.failure = failure
-    task.status = "FAILED" if failure else "COMPLETED"
+        return NO_QUEUE
+    if not unknown:
+        return None
+    known = [m for m in source if m["id"] in unknown and m["sys"].get("DeadLetterQueueSourceArn")]
+    return NO_QUEUE if known else NO_SOURCE
 
 
 class Tasks:
@@ -197,9 +208,9 @@ class Tasks:
             box = mailbox(source)
             started = time.time()
             task = MoveTask(arn, target_arn, rate, len(box.movable(started)), started)
+            self._spawn(run, task, box, self._find, thread_name=f"sqs-move-{source['name']}")
             tasks.insert(0, task)
             del tasks[KEPT:]
-            self._spawn(run, task, box, self._find, thread_name=f"sqs-move-{source['name']}")
         return {"TaskHandle": task.handle}
 
     def show(self, data: dict[str, Any], url: str) -> dict[str, Any]:

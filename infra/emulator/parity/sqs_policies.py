@@ -25,6 +25,7 @@ from typing import Any
 from parity import sqs_errors as errors
 from parity.sqs_errors import SqsError
 from parity.sqs_mailbox import Queue, redrive_policy
+from parity.sqs_queues import page, page_limit
 
 MAX_SOURCES = 10
 Handler = Callable[[dict[str, Any], str], dict[str, Any]]
@@ -48,7 +49,7 @@ def check_redrive_policy(policy: str, source: Source | None, find: Callable[[str
     """Raise unless ``source`` may have this RedrivePolicy. ``find`` gives the queue for an ARN."""
     try:
         fields = json.loads(policy)
-    except ValueError:
+    except (ValueError, RecursionError):
         fields = None
     if not isinstance(fields, dict):
         text = "Invalid value for the parameter RedrivePolicy. Reason: Redrive policy is not a valid JSON map."
@@ -59,7 +60,7 @@ def check_redrive_policy(policy: str, source: Source | None, find: Callable[[str
     if set(fields) - set(_FIELDS):
         raise _refused(policy, f"Only following attributes are supported: [{', '.join(_FIELDS)}].")
     count = str(fields["maxReceiveCount"])
-    if not (count.isascii() and count.isdigit() and 1 <= int(count) <= 1000):
+    if not (count.isascii() and count.isdigit() and len(count) <= 9 and 1 <= int(count) <= 1000):
         reason = f"Invalid value for maxReceiveCount: {count}, valid values are from 1 to 1000 both inclusive."
         raise _refused(policy, reason)
     arn = str(fields["deadLetterTargetArn"])
@@ -93,7 +94,7 @@ def check_allow_policy(policy: str) -> None:
     """Raise unless ``policy`` is a RedriveAllowPolicy."""
     try:
         fields = json.loads(policy)
-    except ValueError:
+    except (ValueError, RecursionError):
         fields = None
     arns = fields.get("sourceQueueArns") if isinstance(fields, dict) else None
     if (
@@ -116,15 +117,6 @@ def check_allow_policy(policy: str) -> None:
         reason = f"The maximum number of source queue ARNs you can specify is {MAX_SOURCES}."
     if reason:
         raise errors.invalid_value("RedriveAllowPolicy", policy, f"{_CANNOT}. {reason}")
-
-
-def page(items: list[str], limit: int | None, token: str | None) -> tuple[list[str], str | None]:
-    """One page of a list, and the token of the next one."""
-    start = int(token) if token and token.isdigit() else 0
-    if limit is None:
-        return items[start : start + 1000], None
-    more = start + limit < len(items)
-    return items[start : start + limit], str(start + limit) if more else None
 
 
 def sources_of(queues: Iterable[Queue], arn: str) -> list[Queue]:
@@ -173,11 +165,9 @@ def install() -> None:
 
     def list_sources(data: dict[str, Any], url: str) -> dict[str, Any]:
         queue = sqs._get_q(data.get("QueueUrl") or url, "sqs:ListDeadLetterSourceQueues")
-        limit = data.get("MaxResults")
-        if limit is not None and not 1 <= int(limit) <= 1000:
-            raise errors.invalid_value("MaxResults", limit, "Must be between 1 and 1000, if provided.")
+        limit = page_limit(data.get("MaxResults"))
         found = sorted(q["url"] for q in sources_of(sqs._queues.values(), queue["attributes"]["QueueArn"]))
-        urls, token = page(found, None if limit is None else int(limit), data.get("NextToken"))
+        urls, token = page(found, limit, data.get("NextToken"))
         result: dict[str, Any] = {"queueUrls": [sqs._externalize_url(found_url) for found_url in urls]}
         return {**result, "NextToken": token} if token else result
 

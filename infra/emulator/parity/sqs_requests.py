@@ -10,20 +10,25 @@ one for an empty batch.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from parity import sqs_errors as errors
+from parity.sqs_attributes import (
+    FORBIDDEN,
+    check_attributes,
+    check_system_attributes,
+    size_of_attributes,
+    size_of_text,
+)
 from parity.sqs_errors import SqsError
 
 MAX_ENTRIES = 10
 MAX_BATCH_BYTES = 1_048_576
 _ENTRY_ID = re.compile(r"[A-Za-z0-9_-]{1,80}")
 _TOKEN = re.compile(r"[!-~]{1,128}")  # letters, digits and punctuation; no space
-_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")  # what XML 1.0 cannot carry
 
 Data = Mapping[str, Any]
 
@@ -58,9 +63,8 @@ def visibility(data: Data, default: int) -> int:
 def delay_seconds(data: Data, default: int, *, fifo: bool) -> int:
     """A FIFO queue takes no delay from the message: 0 is accepted, and the queue's own delay counts all the same."""
     if fifo:
-        if data.get("DelaySeconds") is not None and int(data["DelaySeconds"]) != 0:
-            reason = "The request include parameter that is not valid for this queue type."
-            raise errors.invalid_value("DelaySeconds", data["DelaySeconds"], reason)
+        reason = "The request include parameter that is not valid for this queue type."
+        integer(data, "DelaySeconds", 0, 0, 0, reason)
         return default
     return integer(data, "DelaySeconds", default, 0, 900, "DelaySeconds must be >= 0 and <= 900.")
 
@@ -76,15 +80,7 @@ def token(data: Data, name: str) -> str | None:
 
 def size_of(data: Data) -> int:
     """Bytes of a message that count against the limit: the body, and name, type and value of each attribute."""
-    total = len((data.get("MessageBody") or "").encode("utf-8", "surrogatepass"))
-    for name, attribute in (data.get("MessageAttributes") or {}).items():
-        total += len(name.encode()) + len((attribute.get("DataType") or "").encode())
-        if attribute.get("BinaryValue") is not None:
-            binary = attribute["BinaryValue"]
-            total += len(base64.b64decode(binary) if isinstance(binary, str) else binary)
-        else:
-            total += len((attribute.get("StringValue") or "").encode("utf-8", "surrogatepass"))
-    return total
+    return size_of_text(data.get("MessageBody")) + size_of_attributes(data.get("MessageAttributes") or {})
 
 
 def check_message(data: Data, max_size: int, *, in_batch: bool) -> None:
@@ -92,13 +88,10 @@ def check_message(data: Data, max_size: int, *, in_batch: bool) -> None:
     body = data.get("MessageBody")
     if not body:
         raise errors.missing("MessageBody")
-    if _FORBIDDEN.search(body):
+    if FORBIDDEN.search(body):
         raise SqsError("InvalidMessageContents", "The message contains characters outside the allowed set.")
-    for name, attribute in (data.get("MessageAttributes") or {}).items():
-        kind = attribute.get("DataType") or ""
-        if not attribute.get("BinaryValue" if kind.startswith("Binary") else "StringValue"):
-            text = f"Message (user) attribute '{name}' must contain a non-empty value of type '{kind}'."
-            raise SqsError("InvalidParameterValue", text)
+    check_attributes(data.get("MessageAttributes") or {})
+    check_system_attributes(data.get("MessageSystemAttributes") or {})
     if size_of(data) > max_size:
         verdict = "cannot be validated" if in_batch else "are invalid"
         text = f"One or more parameters {verdict}. Reason: Message must be shorter than {max_size} bytes."
@@ -163,3 +156,9 @@ def batch_error(entry: Data, error: SqsError) -> dict[str, Any]:
     if message.endswith("The receipt handle has expired."):
         code, message = "ReceiptHandleIsInvalid", "The receipt handle has expired"
     return {"Id": entry.get("Id", ""), "SenderFault": True, "Code": code, "Message": message}
+
+
+def internal_error(entry: Data) -> dict[str, Any]:
+    """How a batch reports an entry that the service itself could not handle; code and text are not verified."""
+    text = "An internal error occurred. The entry has not been handled; try it again."
+    return {"Id": entry.get("Id", ""), "SenderFault": False, "Code": "InternalError", "Message": text}

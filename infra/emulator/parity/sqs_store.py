@@ -132,7 +132,7 @@ class MessageStore:
 
     # -- the life of a message -------------------------------------------------------------------------------------
 
-    def put(self, record: dict[str, Any]) -> Message:
+    def put(self, record: dict[str, Any], *, wake: bool = True) -> Message:
         """Store a message. ``record`` has at least ``id``, ``body``, ``sent_at``, ``visible_at``, ``receive_count``."""
         with LOCK:
             message = Message(record)
@@ -140,7 +140,8 @@ class MessageStore:
             self._messages[message["id"]] = message
             self._set(message, DELAYED if message["visible_at"] > self._clock() else READY)
             self._ageing.push(message["enqueued_at"], message, len(self._messages))
-            self._wake()
+            if wake:
+                self._wake()
             return message
 
     def receive(self, limit: int, visibility: float, dead_letter: DeadLetter | None = None) -> list[dict[str, Any]]:
@@ -148,20 +149,26 @@ class MessageStore:
         with LOCK:
             now = self.advance()
             found: list[Message] = []
+            spent: list[Message] = []
             while len(found) < limit:
                 batch = self._order.candidates(limit - len(found), self._counts[IN_FLIGHT], now)
                 for message in batch:
                     if dead_letter and message["receive_count"] >= dead_letter.max_receives:
-                        self._redrive(message, dead_letter.store, now)
+                        self._remove(message, now, wake=False)
+                        spent.append(message)
                     else:
                         self._deliver(message, now, visibility)
                         found.append(message)
                 if not batch:
                     break
+            # Only now does a message become visible again, or go to a dead-letter queue, which may be this very queue:
+            # so one receive looks at each message once at most, and ends.
             if not visibility:
-                # Shown only now, or a message would come twice in one receive.
                 for message in found:
                     self._set(message, READY)
+            if dead_letter:
+                for message in spent:
+                    self._redrive(message, dead_letter.store, now)
             return [dict(message) for message in found]
 
     def receive_again(self, attempt: str, visibility: float) -> list[dict[str, Any]] | None:
@@ -232,10 +239,10 @@ class MessageStore:
             )
 
     def move(self, message: Message, destination: MessageStore, record: dict[str, Any]) -> bool:
-        """Take a visible message out and put ``record`` into ``destination``, in one step. False if not visible."""
+        """Take a visible message out and put ``record`` into ``destination``, in one step. False if it cannot be."""
         with LOCK:
             now = self.advance()
-            if self._messages.get(message["id"]) is not message or message.state != READY:
+            if self.closed or self._messages.get(message["id"]) is not message or message.state != READY:
                 return False
             self._remove(message, now)
             destination.put(record)
@@ -293,20 +300,21 @@ class MessageStore:
         elif seconds:
             self._waiting.push(message["visible_at"], message, len(self._messages))
 
-    def _remove(self, message: Message, now: float) -> None:
+    def _remove(self, message: Message, now: float, *, wake: bool = True) -> None:
         del self._messages[message["id"]]
         self._set(message, GONE)
-        self._wake()
+        if wake:
+            self._wake()
 
     def _redrive(self, message: Message, target: MessageStore, now: float) -> None:
-        self._remove(message, now)
         moved = {**message, "receipt_handle": None, "visible_at": now, "moved_at": now}
         moved["sys"] = {**message.get("sys", {}), "DeadLetterQueueSourceArn": self.arn}
         moved["received_elsewhere"] = message["receive_count"]
         if target.fifo:
             moved["enqueued_at"] = now
             moved["dedup_id"] = message["id"]  # so that deduplication cannot swallow it
-        target.put(moved)
+        # A queue that is its own dead-letter queue has got nothing that its pollers could receive.
+        target.put(moved, wake=target is not self)
 
     def _read(self, handle: str) -> Receipt:
         receipt = decode(handle)

@@ -64,7 +64,8 @@ def json_error(code: str, message: str, status: int = 400) -> Response:
         "Content-Type": "application/x-amz-json-1.0",
         "x-amzn-query-error": f"{query_code(code)};{_fault(status)}",
     }
-    body = {"__type": f"{NAMESPACE}#{shape}", "message": _text(code, message, query=False)}
+    namespace = "com.amazon.coral.service" if code == "SerializationException" else NAMESPACE
+    body = {"__type": f"{namespace}#{shape}", "message": _text(code, message, query=False)}
     return status, headers, json.dumps(body).encode()
 
 
