@@ -65,13 +65,13 @@ def down() -> None:
 def _status() -> dict[str, Any]:
     import importlib.metadata
 
-    from labkit import embedded, targets
+    from labkit import embedded, places, targets
 
     name = targets.chosen()
     state: dict[str, Any] = {"target": name, "region": targets.region(), "running": False}
     if name == "embedded":
         found = embedded.running()
-        state |= {"endpoint": None, "pid": None, "home": str(embedded.home())}
+        state |= {"endpoint": None, "pid": None, "home": str(places.home())}
         if found:
             state |= {"running": True, "endpoint": found.endpoint, "pid": found.pid}
         state["log"] = str(embedded.log_file())
@@ -146,13 +146,13 @@ def lab(
 @app.command()
 def workshop(folder: Annotated[Path, typer.Argument(help="where to write the learners' copies")]) -> None:
     """Write the notebooks without solutions and outputs, for a class."""
-    from labkit import embedded
+    from labkit import places
     from labkit.teach.learner import strip_file
 
     if folder.exists() and any(folder.iterdir()):
         raise LabError(f"{folder} is not empty; name a new folder, so that nobody's answers are overwritten.")
     folder.mkdir(parents=True, exist_ok=True)
-    for source in sorted((embedded.repository() / "notebooks").glob("*.ipynb")):
+    for source in sorted((places.repository() / "notebooks").glob("*.ipynb")):
         blanked = strip_file(source, folder / source.name)
         print(f"{folder / source.name}: {blanked} solutions taken out")
 

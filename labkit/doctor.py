@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from labkit import embedded, targets
+from labkit import places, targets
 from labkit.errors import LabError
 
 PYTHON = ((3, 11), (3, 14))  # from, and up to but without
@@ -66,7 +66,7 @@ def _packages() -> Finding:
 
 
 def _write() -> Finding:
-    folder = embedded.home()
+    folder = places.home()
     probe = folder / f".probe-{uuid.uuid4().hex}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -78,7 +78,7 @@ def _write() -> Finding:
 
 
 def _disk() -> Finding:
-    free = shutil.disk_usage(embedded.home()).free
+    free = shutil.disk_usage(places.home()).free
     return Finding("disk", free > DISK, f"{free // 2**20:,} MiB free", f"free {DISK // 2**20} MiB")
 
 
@@ -86,7 +86,7 @@ def _environment() -> Finding:
     what = "stand-in's environment"
     if targets.chosen() != "embedded":
         return Finding(what, True, f"not needed: the target is {targets.chosen()}")
-    python = embedded.interpreter()
+    python = places.interpreter()
     return Finding(what, python.exists(), str(python) if python.exists() else f"missing: {python}", "make setup")
 
 

@@ -14,11 +14,8 @@ import json
 import os
 import random
 import shutil
-import socket
 import subprocess
-import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -27,55 +24,22 @@ import psutil
 from filelock import FileLock, Timeout
 
 from labkit.errors import EndpointDown, SetupError
+from labkit.loopback import HOST, answers, free_port, listens, port_is_free
+from labkit.places import home, interpreter, repository
 
-HOST = "127.0.0.1"
-PREFERRED_PORT = 4566
 START_LIMIT = 30.0  # seconds; measured 2 to 3 on two cores, more when thirty start at once
 STOP_GRACE = 2.0  # seconds between asking the process to end and making it end; it holds nothing worth saving
 STOP_LIMIT = 10.0  # seconds for the system to take it away
 MARK = ".labkit"  # the file that says that a folder is ours to remove
 
 
-# Past any proxy of the reader's: nothing of ours is on the other side of one.
-_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-
-def repository() -> Path:
-    """The folder of the course: where ``infra/emulator`` lies. Raises :class:`SetupError` for an installed labkit."""
-    for folder in (Path(__file__).resolve().parent.parent, Path.cwd().resolve(), *Path.cwd().resolve().parents):
-        if (folder / "infra" / "emulator" / "parity" / "__main__.py").is_file():
-            return folder
-    raise SetupError(
-        "the embedded stand-in lies in the course's repository and this labkit is not in one; "
-        "clone it, or set LABKIT_TARGET=localstack or aws."
-    )
-
-
-def home() -> Path:
-    """Where the lab writes everything: ``$LABKIT_HOME``, else ``.lab`` in the repository, else in your home folder.
-
-    A relative ``LABKIT_HOME`` counts from the repository: a kernel works in another folder than the command line.
-    """
-    configured = os.environ.get("LABKIT_HOME", "").strip()
-    try:
-        base = repository()
-    except SetupError:  # labkit taken home, without the course: only the other targets work then
-        base = Path.home()
-    return (base / Path(configured).expanduser()).resolve() if configured else base / ".lab"
+class _PortTaken(EndpointDown):
+    """Another program was faster on the port."""
 
 
 def _folder() -> Path:
     """What the stand-in may write into, and what ending it removes: a folder of its own, never one of the reader's."""
     return home() / "stand-in"
-
-
-def interpreter() -> Path:
-    """The Python of the stand-in's own environment."""
-    configured = os.environ.get("LABKIT_EMULATOR_PYTHON")
-    if configured:
-        return Path(configured)
-    folder = repository() / ".lab" / "emulator"
-    return folder / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
 
 
 @dataclass(frozen=True)
@@ -141,62 +105,7 @@ def recorded() -> Running | None:
 def running() -> Running | None:
     """The stand-in that runs and answers, or None. Starts nothing."""
     found = recorded()
-    return found if found and found.process() and _listens(found.pid, found.port) and answers(found.endpoint) else None
-
-
-def answers(endpoint: str, timeout: float = 2.0) -> bool:
-    """Whether SQS and EventBridge answer at ``endpoint``: two real calls, because a health page can lie."""
-    calls = (
-        ("sqs", "AmazonSQS.ListQueues", "application/x-amz-json-1.0"),
-        ("events", "AWSEvents.ListEventBuses", "application/x-amz-json-1.1"),
-    )
-    for service, action, kind in calls:
-        credential = f"AWS4-HMAC-SHA256 Credential=000000000000/20260101/us-east-1/{service}/aws4_request"
-        request = urllib.request.Request(
-            endpoint + "/",
-            data=b"{}",
-            headers={"X-Amz-Target": action, "Content-Type": kind, "Authorization": f"{credential}, Signature=lab"},
-        )
-        try:
-            with _DIRECT.open(request, timeout=timeout) as response:
-                json.load(response)
-        except (OSError, ValueError):  # URLError and timeouts are OSErrors
-            return False
-    return True
-
-
-def _port_is_free(port: int) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.settimeout(0.5)
-        if probe.connect_ex((HOST, port)) == 0:
-            return False  # some systems allow to bind here beside a program that listens on every address
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError:
-            return False
-        return True
-
-
-def _free_port() -> int:
-    """4566, or the first free one above it: low ports, because the system gives the high ones to outgoing connections
-    and one of those may hold our port just when a stand-in is to be started again on it."""
-    for port in range(PREFERRED_PORT, PREFERRED_PORT + 200):
-        if _port_is_free(port):
-            return port
-    raise EndpointDown(f"none of the ports {PREFERRED_PORT} to {PREFERRED_PORT + 199} is free.")
-
-
-def _listens(pid: int, port: int) -> bool:
-    """Whether this very process listens on ``port``: another lab's stand-in would answer just as well."""
-    try:
-        return any(
-            link.status == psutil.CONN_LISTEN and link.laddr.port == port
-            for link in psutil.Process(pid).net_connections("tcp")
-        )
-    except psutil.Error:
-        return False
+    return found if found and found.process() and _is_ready(found) else None
 
 
 @contextlib.contextmanager
@@ -234,7 +143,7 @@ def _ensure_locked(port: int | None) -> Running:
     known = recorded()
     note = "started"
     if known is not None and known.process() is not None:
-        if known.code == _code() and (answers(known.endpoint) or answers(known.endpoint, timeout=8.0)):
+        if known.code == _code() and _ready_within(known, 8.0):
             if port not in (None, known.port):
                 raise EndpointDown(
                     f"the stand-in runs on port {known.port}; type `labkit down` before asking for {port}."
@@ -247,23 +156,42 @@ def _ensure_locked(port: int | None) -> Running:
         if log_file().exists():
             log_file().replace(log_file().with_suffix(".previous.log"))
     _end(_ours())
-    if port is not None and not _port_is_free(port):
+    if port is not None and not port_is_free(port):
         raise EndpointDown(f"port {port} is in use by another program; choose another or leave the choice to labkit.")
+    former = None
     if known is not None and port is None:
         # Clients hold its address; the process may have ended so recently that the port is still being given up.
         limit = time.monotonic() + 2.0
-        while not _port_is_free(known.port) and time.monotonic() < limit:
+        while not port_is_free(known.port) and time.monotonic() < limit:
             time.sleep(0.05)
-        port = known.port if _port_is_free(known.port) else None
+        former = known.port if port_is_free(known.port) else None
     for attempt in range(12):  # many labs that start at once reach for the same port
-        chosen = port or _free_port()
+        chosen = port or former or free_port()
+        former = None
         try:
             return _start(chosen, note)
-        except EndpointDown:
-            if port or _port_is_free(chosen):
+        except _PortTaken:
+            if port:
                 raise
             time.sleep(0.1 * attempt * random.random())
     raise EndpointDown("other programs took every free port first; type `labkit up` again.")
+
+
+def _is_ready(running: Running, timeout: float = 2.0) -> bool:
+    """Whether this very process answers: at its address another lab's stand-in would answer just as well."""
+    return listens(running.pid, running.port) and answers(running.endpoint, timeout)
+
+
+def _ready_within(running: Running, seconds: float) -> bool:
+    """Wait for a process that may still be starting, or be busy; gives up at once when it has ended."""
+    limit = time.monotonic() + seconds
+    while running.process() is not None:
+        if _is_ready(running, timeout=max(2.0, limit - time.monotonic())):
+            return True
+        if time.monotonic() > limit:
+            return False
+        time.sleep(0.05)
+    return False
 
 
 def _environment() -> dict[str, str]:
@@ -306,11 +234,12 @@ def _start(port: int, note: str) -> Running:
 
 def _wait_until_ready(child: subprocess.Popen[bytes], started: Running) -> None:
     limit = time.monotonic() + START_LIMIT
-    while not (_listens(child.pid, started.port) and answers(started.endpoint, timeout=1.0)):
+    while not _is_ready(started, timeout=1.0):
         if child.poll() is not None or time.monotonic() > limit:
             reason = "ended at once" if child.poll() is not None else f"did not answer within {START_LIMIT:.0f} s"
             last = (log_file().read_text(errors="replace").strip().splitlines() or ["the log is empty"])[-1]
-            raise EndpointDown(f"the stand-in {reason}: {last} (log: {log_file()})")
+            kind = _PortTaken if "address already in use" in last.lower() else EndpointDown
+            raise kind(f"the stand-in {reason}: {last} (log: {log_file()})")
         time.sleep(0.05)
 
 

@@ -12,7 +12,7 @@ import time
 import urllib.request
 import webbrowser
 
-from labkit import embedded, targets
+from labkit import places, targets
 from labkit.errors import LabError
 
 FIRST = "notebooks/00_start_here.ipynb"
@@ -22,7 +22,7 @@ START_LIMIT = 60.0  # seconds until JupyterLab must answer; measured 2 to 4
 def _command(port: int, token: str, browser: bool) -> list[str]:
     return [
         *(sys.executable, "-m", "jupyterlab"),
-        *(f"--ServerApp.root_dir={embedded.repository()}", "--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}"),
+        *(f"--ServerApp.root_dir={places.repository()}", "--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}"),
         *(f"--IdentityProvider.token={token}", f"--LabApp.default_url=/lab/tree/{FIRST}"),
         "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",  # it would ask a server on the internet
         *(() if browser else ("--no-browser",)),
@@ -80,7 +80,7 @@ def check() -> int:
             raise LabError(f"{finding.what}: {finding.seen}; type: {finding.remedy}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is started below is ended, too
     port, token = _free_port(), secrets.token_hex(16)
-    log = embedded.home() / "jupyterlab.log"
+    log = places.home() / "jupyterlab.log"
     with log.open("w") as sink:
         server = subprocess.Popen(
             _command(port, token, browser=False), stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT
@@ -119,7 +119,7 @@ def _execute(notebook: str) -> None:
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError
 
-    path = embedded.repository() / notebook
+    path = places.repository() / notebook
     content = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
     environment = {**os.environ, "LABKIT_LEARNER": f"check-{os.getpid()}"}  # not the account of an open notebook
     try:

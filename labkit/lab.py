@@ -17,7 +17,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from labkit import embedded, sweep
+from labkit import places, sweep
 from labkit.errors import LabError
 from labkit.sweep import Scope
 from labkit.targets import Target, account_for, connect
@@ -208,7 +208,7 @@ def _claim(target: Target, account: str, name: str, learner: str) -> FileLock | 
     """Hold the lab's account for this process, so that two kernels do not delete each other's resources."""
     if target.name == "aws":
         return None  # the prefix keeps labs apart; two kernels of one learner there are the learner's own affair
-    folder = embedded.home() / "labs"
+    folder = places.home() / "labs"
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / f"{account}.lock", thread_local=False)
     try:

@@ -23,7 +23,7 @@ import urllib.request
 from dataclasses import dataclass
 from typing import Any
 
-from labkit import embedded
+from labkit import embedded, loopback
 from labkit.errors import EndpointDown, TargetError
 
 NAMES = ("embedded", "localstack", "aws")
@@ -73,7 +73,7 @@ class Target:
     def answers(self) -> bool:
         """Whether the process that this target was connected to still is the one that answers."""
         if self.name != "embedded":
-            return self.endpoint is None or embedded.answers(self.endpoint)
+            return self.endpoint is None or loopback.answers(self.endpoint)
         found = embedded.running()
         return found is not None and _instance(found) == self.instance
 
@@ -142,7 +142,7 @@ def _localstack() -> Target:
         urllib.request.Request(endpoint)
     except ValueError as error:
         raise TargetError(f"LOCALSTACK_HOST or AWS_ENDPOINT_URL names no address: {error}.") from error
-    if not embedded.answers(endpoint, timeout=5.0):
+    if not loopback.answers(endpoint, timeout=5.0):
         raise EndpointDown(
             f"no LocalStack answers at {endpoint}; start it, or point LOCALSTACK_HOST (host:port) "
             "or AWS_ENDPOINT_URL at it."

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from labkit import embedded, targets
+from labkit import embedded, loopback, places, targets
 from labkit.errors import EndpointDown, LabError, SetupError, TargetError
 
 
@@ -123,7 +123,7 @@ def test_a_stand_in_lives_alone_on_loopback_and_ends_without_a_trace(home: Path)
     port = embedded.stop()
     assert port is not None
     assert not psutil.pid_exists(pid)
-    assert not embedded.answers(f"http://127.0.0.1:{port}", timeout=0.5)
+    assert not loopback.answers(f"http://127.0.0.1:{port}", timeout=0.5)
     assert embedded.stop() is None
     assert {path.name for path in home.iterdir()} == {"embedded.lock", "embedded.log"}
 
@@ -224,9 +224,9 @@ def test_the_readers_aws_configuration_does_not_matter(home: Path, tmp_path: Pat
 
 def test_a_relative_home_is_the_same_from_everywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("LABKIT_HOME", "some/where")
-    here = embedded.home()
+    here = places.home()
     monkeypatch.chdir(tmp_path)
-    assert embedded.home() == here == embedded.repository() / "some" / "where"
+    assert places.home() == here == places.repository() / "some" / "where"
 
 
 @pytest.mark.parametrize("region", ["not a region", "US-EAST-1", "mars"])
