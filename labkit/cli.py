@@ -6,7 +6,6 @@ Exit codes: 0 well, 1 a fault that the sentence on stderr names, 2 wrong words.
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import sys
 from pathlib import Path
@@ -118,7 +117,7 @@ def env(lab: Annotated[str, typer.Argument(help="the lab whose account to use")]
     ready = targets.connect()
     if ready.endpoint is None:
         raise LabError("the target is AWS itself: your own environment points there already.")
-    account = targets.account_for(os.environ.get("LABKIT_LEARNER", "").strip() or "learner", lab)
+    account = targets.account_for(targets.learner(), lab)
     settings = {
         "AWS_ENDPOINT_URL": ready.endpoint,
         "AWS_REGION": ready.region,

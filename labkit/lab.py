@@ -17,12 +17,11 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from labkit import places, sweep
+from labkit import places, sweep, targets
 from labkit.errors import LabError
 from labkit.sweep import Scope
 from labkit.targets import Target, account_for, connect
 
-DEFAULT_LEARNER = "learner"
 TAG = "lab"  # the tag that every resource of a lab carries
 _OPEN: dict[str, Lab] = {}
 
@@ -59,7 +58,7 @@ class Lab:
             raise LabError(f"a lab is named with lower-case letters, digits and hyphens, 32 at most; {name!r} is not.")
         if name in _OPEN:
             _OPEN[name].close(quiet=True)
-        learner = os.environ.get("LABKIT_LEARNER", "").strip() or DEFAULT_LEARNER
+        learner = targets.learner()
         target = connect()
         account = target.account or account_for(learner, name)
         scope = Scope()

@@ -96,6 +96,11 @@ def _own_session() -> Any:
     return boto3.Session(botocore_session=core)
 
 
+def learner() -> str:
+    """Whose labs these are: ``LABKIT_LEARNER``, else one name for everybody, so that ARNs are the same everywhere."""
+    return os.environ.get("LABKIT_LEARNER", "").strip() or "learner"
+
+
 def account_for(learner: str, notebook: str) -> str:
     """The 12-digit account of one learner's notebook: the same on each run, another one for everybody else."""
     digest = hashlib.sha256(f"{learner}/{notebook}".encode(errors="backslashreplace")).hexdigest()
