@@ -1,0 +1,156 @@
+"""Records: what one row of the idempotency table says about one piece of work.
+
+====================  =========================================================================================
+attribute             meaning
+====================  =========================================================================================
+``pk``, ``sk``        trace id and consumer: the work
+``state``             ``running`` or ``done``
+``owner``             token of the newest claim; a new one for each
+``attempt``           how many claims there have been: grows with every takeover
+``lease_until``       epoch seconds; 0 when nobody holds it
+``payload_hash``      SHA-256 of what the work was asked to do
+``result``            JSON; or ``result_ref``, where it lies in S3
+``failure``           why the last claim let go
+``expires_at``        epoch seconds; the table's TTL
+====================  =========================================================================================
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from labkit.errors import LabError
+from labkit.facts import facts
+from labkit.state.objects import Objects
+
+RUNNING, DONE = "running", "done"
+
+
+class IdempotencyError(LabError):
+    """Base of what the idempotency store refuses; the sentence names the work."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is to be done, by whom: the key, with the digest of what was asked.
+
+    Made with :meth:`of` from an envelope, or with :meth:`named`.
+    """
+
+    trace_id: str
+    consumer: str
+    digest: str
+
+    def __post_init__(self) -> None:
+        for name, value, most in (("trace_id", self.trace_id, 2048), ("consumer", self.consumer, 1024)):
+            if not isinstance(value, str) or not 1 <= len(value.encode()) <= most:
+                raise IdempotencyError(f"work needs a {name} of 1 to {most} bytes; got {value!r:.80}.")
+
+    @classmethod
+    def of(cls, envelope: Any, consumer: str) -> Work:
+        """The work of an envelope, an :class:`~labkit.control.envelope.Envelope` or its dictionary.
+
+        A payload that travels as a claim check counts as what the ticket's hash says: the same work either way.
+        """
+        fields = envelope if isinstance(envelope, Mapping) else dict(envelope)
+        if "trace_id" not in fields:
+            raise IdempotencyError("an envelope has a trace_id; this has none.")
+        ref = fields.get("payload_ref")
+        if ref:
+            return cls(fields["trace_id"], consumer, str((ref if isinstance(ref, Mapping) else dict(ref))["sha256"]))
+        return cls.named(fields["trace_id"], consumer, fields.get("payload"))
+
+    @classmethod
+    def named(cls, trace_id: str, consumer: str, payload: Any) -> Work:
+        """The work with this name. ``payload`` is what was asked, as JSON can hold it."""
+        import hashlib
+
+        try:
+            text = json.dumps(payload, separators=(",", ":"), sort_keys=True, ensure_ascii=False, allow_nan=False)
+            return cls(trace_id, consumer, hashlib.sha256(text.encode()).hexdigest())
+        except (TypeError, ValueError, RecursionError) as error:
+            raise IdempotencyError(f"the payload of {trace_id} is not what JSON can hold: {error}.") from error
+
+    @property
+    def key(self) -> dict[str, dict[str, str]]:
+        return {"pk": {"S": self.trace_id}, "sk": {"S": self.consumer}}
+
+    def __str__(self) -> str:
+        return f"{self.trace_id} for {self.consumer}"
+
+
+@dataclass(frozen=True)
+class Record:
+    """One row, read. Empty strings and zeros where the row has nothing."""
+
+    state: str = ""
+    owner: str = ""
+    attempt: int = 0
+    lease_until: float = 0.0
+    expires_at: int = 0
+    digest: str = ""
+    failure: str = ""
+    result: str | None = None
+    result_ref: str | None = None
+
+    @property
+    def running(self) -> bool:
+        return self.state == RUNNING
+
+    @property
+    def done(self) -> bool:
+        return self.state == DONE
+
+    @classmethod
+    def of(cls, item: Mapping[str, Mapping[str, str]]) -> Record:
+        def text(name: str) -> str:
+            return item.get(name, {}).get("S", "")
+
+        def number(name: str) -> float:
+            return float(item.get(name, {}).get("N", 0))
+
+        return cls(
+            text("state"),
+            text("owner"),
+            int(number("attempt")),
+            number("lease_until"),
+            int(number("expires_at")),
+            text("payload_hash"),
+            text("failure"),
+            item.get("result", {}).get("S"),
+            item.get("result_ref", {}).get("S"),
+        )
+
+    def value(self, objects: Objects | None, work: Work) -> Any:
+        """The recorded result. Raises :class:`IdempotencyError` when it lies in S3 and nobody said where."""
+        if self.result_ref is None:
+            return json.loads(self.result) if self.result is not None else None
+        if objects is None:
+            raise IdempotencyError(f"the result of {work} lies in S3, and this store was given no objects=.")
+        key, _, sha256 = self.result_ref.rpartition("#")
+        return json.loads(objects.get(key, sha256, what=f"the result of {work}"))
+
+    @staticmethod
+    def stored(result: Any, work: Work, objects: Objects | None, inline: int) -> tuple[str, dict[str, str], Any]:
+        """Where a result goes: attribute name and value, and the result as JSON will give it back.
+
+        A large one is written to S3 first: a record never points at what is not there.
+        """
+        try:
+            text = json.dumps(result, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+            body = text.encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise IdempotencyError(f"the result of {work} is not what JSON can hold: {error}.") from error
+        again = json.loads(text)
+        if objects is not None and len(body) > inline:
+            placed = objects.put(f"results/{work.consumer}/{work.trace_id}", body)
+            return "result_ref", {"S": f"{placed.key}#{placed.sha256}"}, again
+        most = int(facts("dynamodb.item.max_bytes")) - 8_192  # keys (3 KB at most), failure, the rest
+        if len(body) > most:
+            raise IdempotencyError(
+                f"the result of {work} has {len(body):,} bytes; the table holds {most:,}: give the store objects=."
+            )
+        return "result", {"S": text}, again
