@@ -1,12 +1,15 @@
-"""The command line: ``labkit doctor | up | down | status | env | lab | workshop``.
+"""The command line: ``labkit doctor | up | down | status | env | lab | run | workshop``.
 
 Exit codes: 0 well, 1 a fault that the sentence on stderr names, 2 wrong words.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import shlex
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -140,6 +143,24 @@ def lab(
     from labkit import jupyter
 
     raise typer.Exit(jupyter.check() if check else jupyter.open_lab())
+
+
+@app.command()
+def run(
+    target: Annotated[str, typer.Argument(help="module:function that makes the worker")],
+    processes: Annotated[int, typer.Option(min=1, max=64, help="how many, each with its worker")] = 1,
+    until_empty: Annotated[bool, typer.Option("--until-empty", help="end when nothing is left in the queue")] = False,
+    seconds: Annotated[float | None, typer.Option(min=0, help="end after so many seconds")] = None,
+) -> None:
+    """Run a worker until it is told to stop (SIGTERM, Ctrl-C); replace processes that die."""
+    from labkit.work.processes import Processes
+
+    arguments = ["--until-empty"] * until_empty + (["--seconds", str(seconds)] if seconds is not None else [])
+    with Processes(target, processes, arguments=arguments) as running:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the wait, and with it the block
+        with contextlib.suppress(KeyboardInterrupt):
+            running.wait(math.inf)
+    print(", ".join(f"{kind} {number}" for kind, number in sorted(running.counts.items())) or "no deliveries")
 
 
 @app.command()

@@ -1,8 +1,9 @@
 """What a lab may have left in its account, kind by kind: how to find it and how to delete it.
 
 A sweep serves three moments: opening a lab whose last run was interrupted, closing one, and proving afterwards that
-nothing is left. Kinds are deleted in the order in which they stand here: a rule before its bus, both before a queue
-that they deliver to.
+nothing is left. Kinds are deleted in the order in which they stand here: what calls before what is called. A rule goes
+before its bus and before a queue that it delivers to; a mapping before its function, which would be called once more,
+and before its queue, which it polls; a function before its log group, which its last call would bring back.
 
 In an account that others use as well, a name that starts with the lab's prefix is not enough: the resource must carry
 the lab's tag too (but for archives, which AWS does not let anyone tag).
@@ -10,11 +11,17 @@ the lab's tag too (but for archives, which AWS does not let anyone tag).
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+from labkit.errors import LabError
 
 Client = Any
+T = TypeVar("T")
+
+LOGS = "/aws/lambda/"  # what a function's log group is called, before the function's name
 
 
 @dataclass(frozen=True)
@@ -53,6 +60,74 @@ def _pages(client: Client, operation: str, key: str, **arguments: Any) -> Iterat
         if not page.get("NextToken"):
             return
         token = {"NextToken": page["NextToken"]}
+
+
+def patiently(
+    call: Callable[[], T],
+    *codes: str,
+    within: float = 60.0,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> T:
+    """Make a call again while it is refused with one of ``codes``: something else is still under way there.
+
+    The waits grow from a tenth of a second to two. After ``within`` seconds the last refusal is raised.
+    """
+    from botocore.exceptions import ClientError
+
+    end, wait = clock() + within, 0.1
+    while True:
+        try:
+            return call()
+        except ClientError as error:
+            if error.response["Error"]["Code"] not in codes or clock() >= end:
+                raise
+        sleep(wait)
+        wait = min(2.0, wait * 1.5)
+
+
+def _mappings(client: Client, prefix: str) -> Iterator[str]:
+    for mapping in _pages(client, "list_event_source_mappings", "EventSourceMappings"):
+        # The function's name is the seventh part of its ARN; a mapping has no name of its own to begin with ours.
+        if mapping["FunctionArn"].split(":")[6].startswith(prefix):
+            yield mapping["UUID"]
+
+
+def delete_mapping(client: Client, uuid: str, within: float = 60.0) -> None:
+    """Delete an event source mapping and wait until it is gone: until then it may hand over another batch.
+
+    One that is being changed refuses (``ResourceInUseException``) and is asked again. Raises :class:`LabError` when it
+    is still there after ``within`` seconds.
+    """
+    gone = client.exceptions.ResourceNotFoundException
+    end = time.monotonic() + within
+    try:
+        patiently(lambda: client.delete_event_source_mapping(UUID=uuid), "ResourceInUseException", within=within)
+        while time.monotonic() < end:
+            client.get_event_source_mapping(UUID=uuid)
+            time.sleep(0.2)
+    except gone:
+        return
+    raise LabError(f"event source mapping {uuid} is still there {within:.0f} s after it was deleted.")
+
+
+def _functions(client: Client, prefix: str) -> Iterator[str]:
+    for function in _pages(client, "list_functions", "Functions"):
+        if function["FunctionName"].startswith(prefix):
+            yield function["FunctionName"]
+
+
+def _delete_function(client: Client, name: str) -> None:
+    patiently(lambda: client.delete_function(FunctionName=name), "ResourceConflictException")  # an update under way
+
+
+def _log_groups(logs: Client, prefix: str) -> Iterator[str]:
+    for group in _pages(logs, "describe_log_groups", "logGroups", logGroupNamePrefix=f"{LOGS}{prefix}"):
+        yield group["logGroupName"]
+
+
+def _delete_log_group(logs: Client, name: str) -> None:
+    logs.delete_log_group(logGroupName=name)
 
 
 def _queues(sqs: Client, prefix: str) -> Iterator[str]:
@@ -143,6 +218,27 @@ def _bus_tags(events: Client, name: str) -> Mapping[str, str]:
     return _event_tags(events, events.describe_event_bus(Name=name)["Arn"])
 
 
+def _mapping_tags(client: Client, uuid: str) -> Mapping[str, str]:
+    return _function_tags(client, client.get_event_source_mapping(UUID=uuid)["EventSourceMappingArn"])
+
+
+def _function_tags(client: Client, name: str) -> Mapping[str, str]:
+    if not name.startswith("arn:"):
+        name = client.get_function_configuration(FunctionName=name)["FunctionArn"]
+    tags: Mapping[str, str] = client.list_tags(Resource=name).get("Tags", {})
+    return tags
+
+
+def _log_group_tags(logs: Client, name: str) -> Mapping[str, str]:
+    [arn] = [
+        group["arn"].removesuffix(":*")
+        for group in _pages(logs, "describe_log_groups", "logGroups", logGroupNamePrefix=name)
+        if group["logGroupName"] == name
+    ]
+    tags: Mapping[str, str] = logs.list_tags_for_resource(resourceArn=arn).get("tags", {})
+    return tags
+
+
 def _bucket_tags(s3: Client, name: str) -> Mapping[str, str]:
     try:
         return _pairs(s3.get_bucket_tagging(Bucket=name)["TagSet"])
@@ -166,6 +262,11 @@ KINDS: tuple[Kind, ...] = (
     Kind("events", "rule", _rules, _delete_rule, _rule_tags),
     Kind("events", "archive", _archives, lambda events, name: events.delete_archive(ArchiveName=name)),
     Kind("events", "event bus", _buses, lambda events, name: events.delete_event_bus(Name=name), _bus_tags),
+    Kind("lambda", "event source mapping", _mappings, delete_mapping, _mapping_tags),
+    Kind("lambda", "function", _functions, _delete_function, _function_tags),
+    Kind(
+        "logs", "log group", _log_groups, lambda logs, name: logs.delete_log_group(logGroupName=name), _log_group_tags
+    ),
     Kind("sqs", "queue", _queues, _delete_queue, _queue_tags),
     Kind("s3", "bucket", _buckets, _delete_bucket, _bucket_tags),
     Kind("dynamodb", "table", _tables, lambda db, name: db.delete_table(TableName=name), _table_tags),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from labkit.errors import LabError
@@ -33,6 +33,10 @@ class Heartbeat:
     somebody else may be running it. The own clock matters most: SQS accepts a late extension, even one with a handle
     that a newer receive has superseded (recorded on AWS), and tells nobody.
 
+    ``also`` are further things to keep alive with each beat, after the message: the lease of a claim, a task token. One
+    that raises a :class:`LabError` or is refused by AWS ends the beat as a refused extension does. ``held`` says for
+    how many seconds the message is held already (it has just been received); the first beat then is not made at once.
+
     >>> with Heartbeat(queue, message, every=5, extend=15, limit=600) as beat:      # doctest: +SKIP
     ...     for part in step:
     ...         part()
@@ -47,6 +51,8 @@ class Heartbeat:
         every: float,
         extend: int,
         limit: float | None = None,
+        held: float | None = None,
+        also: Sequence[Callable[[], object]] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         longest = float(facts("sqs.visibility.max"))
@@ -63,6 +69,7 @@ class Heartbeat:
         self._queue, self._message = queue, message
         self._every, self._extend = every, extend
         self._limit = longest if limit is None else limit
+        self._held, self._also = held, also
         self._clock = clock
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"labkit-heartbeat-{message.id[:8]}", daemon=True)
@@ -71,15 +78,22 @@ class Heartbeat:
         if self._thread.ident is not None:
             raise LabError("a heartbeat runs once; make a new one for each delivery.")
         self._started = self._held_until = self._clock()
-        self.lost = self._beat()  # at once: until SQS has agreed, nobody knows for how long the message is held
+        if self._held is None:
+            self.lost = self._beat()  # at once: until SQS has agreed, nobody knows for how long the message is held
+        else:
+            self._held_until += self._held
         self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._end.set()
+        self.end()
         self._thread.join(timeout=10.0)
+
+    def end(self) -> None:
+        """No more beats from now on; returns at once."""
+        self._end.set()
 
     def check(self) -> None:
         """Raise :class:`LeaseLost` if the message is not known to be held at this moment."""
@@ -101,16 +115,20 @@ class Heartbeat:
         left = self._limit - (now - self._started)
         if left <= 0:
             return f"the limit of {self._limit:g} s was reached"
-        if self.beats and now >= self._held_until:
+        if (self.beats or self._held is not None) and now >= self._held_until:
             return "the last extension ran out before the next one came through"
         # Never beyond the limit: the message must be free for others when the bound is reached.
         seconds = max(1, min(self._extend, round(left)))
         try:
             self._queue.hide(self._message, seconds)
+            self._held_until = now + seconds  # from before the call: SQS counts from a moment after it
+            for keep_alive in self._also:
+                keep_alive()
         except ClientError as error:
             return str(error.response["Error"]["Message"])
+        except LabError as error:
+            return str(error)
         except BotoCoreError:
             return None  # the endpoint may be back before the visibility ends: the next beat tries again
         self.beats += 1
-        self._held_until = now + seconds  # from before the call: SQS counts from a moment after it
         return None

@@ -8,38 +8,22 @@ whole, because SQS reports its failures one entry at a time.
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from labkit.errors import LabError
 from labkit.facts import facts
-from labkit.models.retry import Exponential, Jitter
 from labkit.models.sizes import batches, message_size
+from labkit.work.entries import BatchError, QueueError, checked, tens
 
 if TYPE_CHECKING:
     from labkit.lab import Lab
 
-# Entry codes that a later attempt can cure; the others are the sender's fault and fail again.
-_RETRIED = {"InternalError", "InternalFailure", "ServiceUnavailable", "RequestThrottled", "ThrottlingException"}
-_ATTEMPTS = 5
+__all__ = ["BatchError", "Depth", "Message", "Queue", "QueueError"]
+
 _JSON = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False)
-_WAIT = Jitter(Exponential(base=0.1, cap=2.0))  # seconds between the attempts
-
-
-class QueueError(LabError):
-    """A queue operation failed for good; the sentence names the queue and the reason."""
-
-
-class BatchError(QueueError):
-    """Some entries of a batch failed for good. ``failed`` maps the index of each entry to its code and message."""
-
-    def __init__(self, says: str, failed: Mapping[int, tuple[str, str]]) -> None:
-        self.failed = dict(failed)
-        some = "; ".join(f"entry {index}: {code} ({message})" for index, (code, message) in list(failed.items())[:3])
-        more = f"; and {len(failed) - 3} more" if len(failed) > 3 else ""
-        super().__init__(f"{says}: {some}{more}")
 
 
 @dataclass(frozen=True)
@@ -58,6 +42,7 @@ class Message:
     group: str | None = None
     attributes: Mapping[str, str | bytes] = field(default_factory=dict)
     system: Mapping[str, str] = field(default_factory=dict, repr=False)
+    wire: Mapping[str, Any] = field(default_factory=dict, repr=False)  # the attributes with their types, to send on
 
     def json(self) -> Any:
         """The body as JSON; raises :class:`QueueError`, with the message's id, when it is not."""
@@ -82,6 +67,7 @@ class Message:
                 name: value.get("StringValue", value.get("BinaryValue", "")) for name, value in attributes.items()
             },
             system=system,
+            wire=attributes,
         )
 
 
@@ -223,7 +209,7 @@ class Queue:
         for indices in batches(
             range(len(entries)), sizes.__getitem__, max_items=most, max_bytes=most_bytes, what="message"
         ):
-            sent, lost = _checked(
+            sent, lost = checked(
                 lambda chunk: self.client.send_message_batch(
                     QueueUrl=self.url, Entries=[{"Id": str(index), **entries[index]} for index in chunk]
                 ),
@@ -258,21 +244,32 @@ class Queue:
 
     def delete(self, *messages: Message, sleep: Callable[[float], None] = time.sleep) -> None:
         """Delete received messages, ten a call. Raises :class:`BatchError` with those that SQS did not delete."""
+        self._each(messages, {}, self.client.delete_message_batch, "deleted from", sleep)
+
+    def give_back(self, *messages: Message, sleep: Callable[[float], None] = time.sleep) -> None:
+        """Show received messages again at once, ten a call. Raises :class:`BatchError` with those that stay hidden."""
+        call = self.client.change_message_visibility_batch
+        self._each(messages, {"VisibilityTimeout": 0}, call, "given back to", sleep)
+
+    def _each(
+        self,
+        messages: Sequence[Message],
+        fields: Mapping[str, Any],
+        call: Callable[..., Mapping[str, Any]],
+        done: str,
+        sleep: Callable[[float], None],
+    ) -> None:
+        """A batch call on received messages, by their receipts."""
+
+        def some(indices: Sequence[int]) -> Mapping[str, Any]:
+            entries = [{"Id": str(index), "ReceiptHandle": messages[index].receipt, **fields} for index in indices]
+            return call(QueueUrl=self.url, Entries=entries)
+
         failed: dict[int, tuple[str, str]] = {}
-        most = int(facts("sqs.batch.entries"))
-        for start in range(0, len(messages), most):
-            indices = range(start, min(start + most, len(messages)))
-            _, lost = _checked(
-                lambda chunk: self.client.delete_message_batch(
-                    QueueUrl=self.url,
-                    Entries=[{"Id": str(index), "ReceiptHandle": messages[index].receipt} for index in chunk],
-                ),
-                indices,
-                sleep,
-            )
-            failed.update(lost)
+        for indices in tens(len(messages)):
+            failed.update(checked(some, indices, sleep)[1])
         if failed:
-            raise BatchError(f"{len(failed)} of {len(messages)} messages were not deleted from {self.name}", failed)
+            raise BatchError(f"{len(failed)} of {len(messages)} messages were not {done} {self.name}", failed)
 
     def hide(self, message: Message, seconds: int) -> None:
         """Hide a received message for ``seconds`` from now on; 0 gives it back at once."""
@@ -320,6 +317,24 @@ class Queue:
         found = self._attributes(*(f"ApproximateNumberOfMessages{name}" for name in names))
         return Depth(*(int(found[f"ApproximateNumberOfMessages{name}"]) for name in names))
 
+    def redrive(self) -> tuple[Queue | None, float]:
+        """The dead-letter queue and maxReceiveCount, as SQS has them; ``(None, inf)`` where there is none.
+
+        A dead-letter queue that no longer exists counts as none: SQS leaves the message where it is then, too.
+        """
+        policy = self._attributes("RedrivePolicy").get("RedrivePolicy")
+        if not policy:
+            return None, math.inf
+        found = json.loads(policy)
+        if self.dlq is None or self.dlq.arn != found["deadLetterTargetArn"]:
+            account, name = found["deadLetterTargetArn"].split(":")[4:6]
+            try:
+                url = self.client.get_queue_url(QueueName=name, QueueOwnerAWSAccountId=account)["QueueUrl"]
+            except self.client.exceptions.QueueDoesNotExist:
+                return None, math.inf
+            self.dlq = Queue(self.client, url, arn=found["deadLetterTargetArn"])
+        return self.dlq, float(found["maxReceiveCount"])
+
     def allow(self, service: str, source_arn: str) -> None:
         """Let an AWS service (``events.amazonaws.com``) send here on behalf of ``source_arn`` and of nothing else.
 
@@ -358,36 +373,3 @@ def _text(body: Any) -> str:
     if not text:
         raise QueueError("a body holds at least one character; this one is empty.")
     return text
-
-
-def _checked(
-    call: Callable[[Sequence[int]], Mapping[str, Any]], indices: Sequence[int], sleep: Callable[[float], None]
-) -> tuple[dict[int, Mapping[str, Any]], dict[int, tuple[str, str]]]:
-    """Make a batch call and repeat it for the entries that failed and may succeed later.
-
-    Returns what SQS said of each entry that succeeded, and code and message of each that failed for good.
-    """
-    done: dict[int, Mapping[str, Any]] = {}
-    failed: dict[int, tuple[str, str]] = {}
-    waiting: Sequence[int] = indices
-    from botocore.exceptions import BotoCoreError
-
-    for attempt in range(1, _ATTEMPTS + 1):
-        try:
-            answer = call(waiting)
-        except BotoCoreError as error:  # the call may have arrived or not: nobody knows of these entries
-            failed.update({index: ("Unknown", str(error)) for index in waiting})
-            break
-        done.update({int(entry["Id"]): entry for entry in answer.get("Successful", [])})
-        again: list[int] = []
-        for entry in answer.get("Failed", []):
-            index, last = int(entry["Id"]), attempt == _ATTEMPTS
-            if entry.get("SenderFault") or entry["Code"] not in _RETRIED or last:
-                failed[index] = (entry["Code"], entry.get("Message", ""))
-            else:
-                again.append(index)
-        if not again:
-            break
-        waiting = again
-        sleep(_WAIT(attempt))
-    return done, failed

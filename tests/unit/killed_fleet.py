@@ -1,0 +1,48 @@
+"""A worker as ``module:factory``, for the test that kills it: where it works is said by environment variables."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+from labkit import targets
+from labkit.state.idempotency import IdempotencyStore
+from labkit.work.queues import Queue
+from labkit.work.worker import Task, Worker
+
+VISIBILITY, LEASE = 3, 2.0
+
+
+def note(kind: str, *words: str) -> None:
+    """One line, appended by one write: lines of several processes do not mix, and a kill cuts none in half."""
+    handle = os.open(Path(os.environ["FLEET_FOLDER"]) / kind, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(handle, (" ".join(words) + "\n").encode())
+    os.close(handle)
+
+
+def step(task: Task) -> str:
+    note("ran", task.trace_id)
+    time.sleep(0.005)
+    return uuid.uuid4().hex  # another one each time: two runs cannot pass for one
+
+
+def then(task: Task, result: Any) -> None:
+    note("recorded", task.trace_id, result)
+
+
+def make() -> Worker:
+    target, account = targets.connect(), os.environ["FLEET_ACCOUNT"]
+    return Worker(
+        Queue(target.client("sqs", account), os.environ["FLEET_QUEUE"]),
+        step,
+        store=IdempotencyStore(target.client("dynamodb", account), os.environ["FLEET_TABLE"], lease=LEASE),
+        consumer="researcher",
+        then=then,
+        threads=4,
+        visibility=VISIBILITY,
+        wait=1,
+        grace=5,
+    )

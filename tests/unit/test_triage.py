@@ -1,0 +1,115 @@
+"""Triage: every dead letter is counted once, under its reason, and is back in its queue afterwards."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from labkit import Lab
+from labkit.ops.triage import MOVED, UNKNOWN, TriageError, held, survey
+from labkit.work.dead_letters import bury
+from labkit.work.queues import Queue
+
+
+def text(value: str) -> dict[str, str]:
+    return {"DataType": "String", "StringValue": value}
+
+
+@pytest.fixture
+def queue(lab: Lab) -> Queue:
+    """A queue that nothing is redriven from."""
+    return Queue.create(lab, "dead", visibility=30)
+
+
+def test_by_reason_from_wherever_it_is_said(lab: Lab) -> None:
+    queue = Queue.create(lab, "work", visibility=30, dlq=True, max_receives=1)
+    dead = queue.dlq
+    assert dead is not None
+    queue.send("moved by SQS")
+    queue.receive(visibility=0)
+    assert queue.receive() == []
+    queue.send("a worker's")
+    [message] = queue.receive()
+    assert bury(queue, message, ValueError("no"), trace_id="t-1")
+    dead.send("a rule's", MessageAttributes={"ERROR_CODE": text("NO_PERMISSIONS"), "RULE_ARN": text("arn:rule")})
+    dead.send("a function's", MessageAttributes={"ErrorCode": text("200")})
+    dead.send(json.dumps({"requestContext": {"condition": "RetriesExhausted"}, "requestPayload": {}}))
+    dead.send(json.dumps({"errorCode": "THROTTLING", "detail": {}}))
+    for body in ("words", "[1]", '{"errorCode": 1}'):
+        dead.send(body)
+    found = survey(dead)
+    assert found.counts == {
+        MOVED: 1,
+        "ValueError": 1,
+        "NO_PERMISSIONS": 1,
+        "200": 1,
+        "RetriesExhausted": 1,
+        "THROTTLING": 1,
+        UNKNOWN: 3,
+    }
+    assert found.rows()[0] == (UNKNOWN, 3)
+    assert found.sources[queue.arn] == 2
+    assert found.sources["arn:rule"] == 1
+    assert dead.depth().visible == found.total == 9
+
+
+def test_each_is_counted_once_and_all_are_given_back(queue: Queue) -> None:
+    queue.send_batch(range(137))
+    found = survey(queue)
+    assert found.total == 137
+    assert (queue.depth().visible, queue.depth().in_flight) == (137, 0)
+
+
+def test_a_sample_leaves_the_rest(queue: Queue) -> None:
+    queue.send_batch(range(60))
+    assert 20 <= survey(queue, threads=1, at_most=20).total < 30
+    assert queue.depth().visible == 60
+
+
+def test_an_error_in_the_block_gives_them_back_too(queue: Queue) -> None:
+    queue.send_batch(range(12))
+
+    def look() -> None:
+        with held(queue):
+            raise KeyError("reader's mistake")
+
+    with pytest.raises(KeyError):
+        look()
+    assert queue.depth().visible == 12
+
+
+def test_a_look_that_took_too_long_is_refused(queue: Queue) -> None:
+    queue.send_batch(range(3))
+
+    def look() -> None:
+        with held(queue, hold=1):
+            time.sleep(1.1)
+
+    with pytest.raises(TriageError, match="hold them longer"):
+        look()
+    assert queue.depth().total == 3
+
+
+def test_what_cannot_be_given_back_is_said(queue: Queue) -> None:
+    queue.send_batch(range(3))
+
+    def look() -> None:
+        with held(queue) as messages:
+            queue.delete(messages[0])
+
+    with pytest.raises(TriageError, match=r"^1 messages of dead stay hidden for 300 s, none is lost"):
+        look()
+
+
+def test_a_queue_that_redrives_is_refused(lab: Lab) -> None:
+    queue = Queue.create(lab, "work", visibility=30, dlq=True)
+    with pytest.raises(TriageError, match="would use up a receive"):
+        survey(queue)
+
+
+@pytest.mark.parametrize("options", [{"threads": 0}, {"hold": 0}, {"at_most": 0}])
+def test_bad_settings_are_refused(queue: Queue, options: dict[str, int]) -> None:
+    with pytest.raises(TriageError):
+        survey(queue, **options)  # type: ignore[arg-type]
