@@ -17,7 +17,7 @@ PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
 PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "lint": ((sys.executable, "-m", "ruff", "check", "."), (sys.executable, "-m", "ruff", "format", "--check", ".")),
     "types": ((sys.executable, "-m", "mypy"),),
-    "unit": ((*PYTEST, "-n", "2", "tests/unit", "tests/infra", "tests/notebooks"),),
+    "unit": ((*PYTEST, "-n", "2", "tests/unit", "tests/cases", "tests/infra", "tests/notebooks"),),
     "parity": ((*PYTEST, "-n", "4", "tests/parity"),),
     # One kernel a notebook: cells of one file must not be dealt out to two workers.
     "notebooks": ((*PYTEST, "--nbval", "--nbval-current-env", "-n", "2", "--dist", "loadfile", "notebooks"),),

@@ -106,6 +106,8 @@ def bars(
         axes.grid(visible=False, axis="y")
         axes.tick_params(axis="y", length=0)
         axes.margins(x=0.12)
+        if all(v.is_integer() for g in groups.values() for v in g.values()):
+            axes.locator_params(axis="x", integer=True)  # half a message is nothing to mark
         if ceiling:
             _ceiling(axes, ceiling, vertical=True)
         legend(axes, len(series))

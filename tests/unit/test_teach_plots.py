@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -46,6 +47,20 @@ def test_the_words_are_made_from_the_data() -> None:
     assert "state: 130 (over)" in MAKERS["bars"]().says
     assert "20 % are over timeout (4)" in MAKERS["histogram"]().says
     assert plots.bars({"a": 1}, label="x", says="My words.").says == "My words."
+
+
+def test_counts_have_no_marks_between_whole_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    marks: dict[str, list[float]] = {}
+
+    def keep(figure: Any, says: str) -> plots.Picture:
+        marks[says] = list(figure.axes[0].get_xticks())
+        return plots.Picture(b"", says, 720)
+
+    monkeypatch.setattr(plots.Picture, "of", keep)
+    plots.bars({"bad input": 1, "unknown": 4}, label="letters", says="counts")
+    plots.bars({"bus": 0.5, "queue": 1.0}, label="share", says="shares")
+    assert all(mark.is_integer() for mark in marks["counts"])
+    assert not all(mark.is_integer() for mark in marks["shares"])
 
 
 def test_measured_rows_draw_too() -> None:
