@@ -31,7 +31,7 @@ from typing import Any, Literal, TypeVar
 
 from labkit.errors import LabError
 
-__all__ = ["AllFailed", "BatchProcessingError", "BatchResponseError", "Record", "check_response", "process"]
+__all__ = ["AllFailed", "BatchRefused", "BatchResponseError", "Record", "check_response", "process"]
 
 T = TypeVar("T")
 Response = dict[str, list[dict[str, str]]]
@@ -40,11 +40,11 @@ Response = dict[str, list[dict[str, str]]]
 _MOST_TEXT, _MOST_STACK = 2_000, 10_000
 
 
-class BatchProcessingError(LabError):
+class BatchRefused(LabError):
     """A batch cannot be processed at all: no event of SQS's, or a wrong argument. Every message comes back."""
 
 
-class AllFailed(BatchProcessingError):
+class AllFailed(BatchRefused):
     """Every record of the batch failed, and the caller asked for an error then. ``response`` is what it would say."""
 
     def __init__(self, response: Response, first: str) -> None:
@@ -52,7 +52,7 @@ class AllFailed(BatchProcessingError):
         super().__init__(f"all {len(response['batchItemFailures'])} records failed; the first one: {first}")
 
 
-class BatchResponseError(BatchProcessingError):
+class BatchResponseError(BatchRefused):
     """An answer does not say what was meant. ``messages``: what Lambda would do with them, "returned" or "deleted"."""
 
     def __init__(self, says: str, messages: Literal["returned", "deleted"]) -> None:
@@ -97,11 +97,11 @@ class Record:
         )
 
     def json(self) -> Any:
-        """The body as JSON. Raises :class:`BatchProcessingError`, which fails this record alone, when it is none."""
+        """The body as JSON. Raises :class:`BatchRefused`, which fails this record alone, when it is none."""
         try:
             return json.loads(self.body)
         except (TypeError, ValueError, RecursionError) as error:
-            raise BatchProcessingError(f"message {self.id} holds no JSON: {error}") from error
+            raise BatchRefused(f"message {self.id} holds no JSON: {error}") from error
 
 
 class Standard:
@@ -154,10 +154,10 @@ def process(
     difference is that Lambda then counts an error (its ``Errors`` metric, an alarm on it), while a batch that is
     reported, however bad, counts as a success. Powertools raises by default.
 
-    Raises :class:`BatchProcessingError`, before the first record, for an event or an argument that makes no sense.
+    Raises :class:`BatchRefused`, before the first record, for an event or an argument that makes no sense.
     """
     if on_failure not in _FIFO:
-        raise BatchProcessingError(f"on_failure is {on_failure!r}; it can be 'group' or 'all'.")
+        raise BatchRefused(f"on_failure is {on_failure!r}; it can be 'group' or 'all'.")
     records = _records(event)
     if fifo is None:
         fifo = any(str(raw.get("eventSourceARN", "")).endswith(".fifo") for raw in records)
@@ -224,11 +224,11 @@ def check_response(response: T, event: Mapping[str, Any]) -> T:
 def _records(event: Any) -> list[Mapping[str, Any]]:
     records = event.get("Records") if isinstance(event, Mapping) else None
     if not isinstance(records, list):
-        raise BatchProcessingError("an event from a queue has a list Records; this one has none.")
+        raise BatchRefused("an event from a queue has a list Records; this one has none.")
     for index, raw in enumerate(records):
         # Without an id a failure could not be reported, and the message would be deleted as done.
         if not isinstance(raw, Mapping) or not isinstance(raw.get("messageId"), str) or not raw["messageId"]:
-            raise BatchProcessingError(f"Records[{index}] has no messageId: this is no event from SQS.")
+            raise BatchRefused(f"Records[{index}] has no messageId: this is no event from SQS.")
     return records
 
 
@@ -237,7 +237,7 @@ def _finished(result: object) -> None:
         if inspect.iscoroutine(result):
             result.close()
         # It has not run: to go on would delete the message of work that was never done.
-        raise BatchProcessingError("handle is asynchronous and was not run; give process a plain function.")
+        raise BatchRefused("handle is asynchronous and was not run; give process a plain function.")
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

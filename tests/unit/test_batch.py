@@ -15,7 +15,7 @@ from aws_lambda_powertools.utilities.batch.exceptions import BatchProcessingErro
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labkit.work.batch import AllFailed, BatchProcessingError, BatchResponseError, Record, check_response, process
+from labkit.work.batch import AllFailed, BatchRefused, BatchResponseError, Record, check_response, process
 
 QUEUE = "arn:aws:sqs:us-east-1:123456789012:work"
 
@@ -223,20 +223,20 @@ def test_a_handler_that_would_have_to_be_awaited_has_not_run() -> None:
 
 @pytest.mark.parametrize("event", [None, [], {}, {"Records": None}, {"Records": {}}, {"detail": {}}])
 def test_what_is_no_event_of_a_queue_is_a_sentence(event: Any) -> None:
-    with pytest.raises(BatchProcessingError, match="has a list Records"):
+    with pytest.raises(BatchRefused, match="has a list Records"):
         process(event, failing())
 
 
 @pytest.mark.parametrize("raw", [None, {}, {"messageId": ""}, {"messageId": 7}, {"Sns": {}}])
 def test_a_record_that_could_not_be_reported_stops_the_batch_before_anything_is_done(raw: Any) -> None:
     tried: list[str] = []
-    with pytest.raises(BatchProcessingError, match=r"Records\[1\] has no messageId"):
+    with pytest.raises(BatchRefused, match=r"Records\[1\] has no messageId"):
         process({"Records": [record("a"), raw]}, failing(tried=tried))
     assert tried == []
 
 
 def test_an_unknown_reach_is_a_sentence() -> None:
-    with pytest.raises(BatchProcessingError, match="on_failure is 'queue'; it can be 'group' or 'all'"):
+    with pytest.raises(BatchRefused, match="on_failure is 'queue'; it can be 'group' or 'all'"):
         process(lane("a1"), failing(), on_failure="queue")  # type: ignore[arg-type]
 
 
