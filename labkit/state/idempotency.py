@@ -10,7 +10,8 @@ came (message id, receipt, event id)::
     worker A'                                        wakes up: complete -> Fenced, and learns the newer result
     worker C                                                              claim: done, the stored result
 
-* **Claim**: one conditional write. It takes work that nobody has, that was abandoned, or whose record has expired.
+* **Claim**: a conditional write. It takes work that nobody has; where a row stands, a second one takes it over if it
+  was abandoned or has expired, and whoever is first gets it.
 * **Lease**: a claim holds until a moment, and is renewed while the worker lives. Shorter than the message's visibility,
   so that the message that comes back after a crash finds the lease already over.
 * **Fence**: only the owner of the newest claim may record a result. A worker that was slow and not dead is refused.
@@ -45,15 +46,15 @@ __all__ = ["Busy", "Claim", "Fenced", "IdempotencyError", "IdempotencyStore", "P
 
 R = TypeVar("R")
 
-# What a claim may take. Everything else blocks it, and comes back with the refusal.
+# What a claim may take. Everything else blocks it, and the row that blocks comes back with the refusal.
 _FRESH = "attribute_not_exists(pk)"  # nobody has ever claimed this work
-_ABANDONED = "#state = :running AND lease_until < :now AND payload_hash = :hash"  # its worker died, or let go
+_ABANDONED = "step_state = :running AND lease_until < :now AND payload_hash = :hash"  # its worker died, or let go
 _EXPIRED = "expires_at < :now AND lease_until < :now"  # said here, because TTL deletes days late
-_CLAIMABLE = f"{_FRESH} OR ({_ABANDONED}) OR ({_EXPIRED})"
-_TAKE = (
-    "SET #state = :running, #owner = :me, lease_until = :until, expires_at = :expires, payload_hash = :hash "
-    "REMOVE #result, result_ref ADD attempt :one"
+_TAKE_OVER = (
+    "SET step_state = :running, claimed_by = :me, lease_until = :until, expires_at = :expires, payload_hash = :hash "
+    "REMOVE step_result, result_ref ADD attempt :one"
 )
+_OWNED = "claimed_by = :me AND step_state = :running"  # the fence
 
 
 class IdempotencyStore:
@@ -118,26 +119,47 @@ class IdempotencyStore:
         """
         now, me = self.clock(), uuid.uuid4().hex
         until = now + self.lease
+        claimed = {
+            "step_state": {"S": RUNNING},
+            "claimed_by": {"S": me},
+            "lease_until": _moment(until),
+            "expires_at": _expiry(now + self.window),
+            "payload_hash": {"S": work.digest},
+            "attempt": {"N": "1"},
+        }
+        refused = self.client.exceptions.ConditionalCheckFailedException
         try:
-            answer = self._update(
-                work,
-                _TAKE,
-                _CLAIMABLE,
-                {"#state": "state", "#owner": "owner", "#result": "result"},
-                {
-                    ":running": {"S": RUNNING},
-                    ":me": {"S": me},
-                    ":until": _moment(until),
-                    ":now": _moment(now),
-                    ":expires": _expiry(now + self.window),
-                    ":hash": {"S": work.digest},
-                    ":one": {"N": "1"},
-                },
-                ReturnValues="UPDATED_NEW",
+            # The ordinary case, in the cheapest form.
+            self.client.put_item(
+                TableName=self.table,
+                Item={**work.key, **claimed},
+                ConditionExpression=_FRESH,
+                # The row that blocks comes with the refusal: no second read, which could see another one.
+                ReturnValuesOnConditionCheckFailure="ALL_OLD",
             )
-            return Claim(self, work, me, int(answer["Attributes"]["attempt"]["N"]), until)
-        except self.client.exceptions.ConditionalCheckFailedException as refused:
-            found = Record.of(refused.response.get("Item", {}))
+            return Claim(self, work, me, 1, until)
+        except refused as error:
+            found = Record.of(error.response.get("Item", {}))
+        if found.claimable(work, now):
+            try:
+                answer = self._update(
+                    work,
+                    _TAKE_OVER,
+                    f"({_ABANDONED}) OR ({_EXPIRED})",
+                    {
+                        ":running": claimed["step_state"],
+                        ":me": claimed["claimed_by"],
+                        ":until": claimed["lease_until"],
+                        ":now": _moment(now),
+                        ":expires": claimed["expires_at"],
+                        ":hash": claimed["payload_hash"],
+                        ":one": claimed["attempt"],
+                    },
+                    ReturnValues="UPDATED_NEW",
+                )
+                return Claim(self, work, me, int(answer["Attributes"]["attempt"]["N"]), until)
+            except refused as error:  # another worker was faster, by this moment
+                found = Record.of(error.response.get("Item", {}))
         if found.owner == me and found.running:
             return Claim(self, work, me, found.attempt, until)  # the client repeated a call that had been heard
         if found.digest != work.digest:
@@ -149,7 +171,7 @@ class IdempotencyStore:
     def renew(self, claim: Claim) -> float:
         """Let the lease begin anew; returns until when it holds. Raises :class:`Fenced` when the claim is lost."""
         until = self.clock() + self.lease
-        self._owned(claim, "SET lease_until = :until", {}, {":until": _moment(until)})
+        self._owned(claim, "SET lease_until = :until", {":until": _moment(until)})
         return until
 
     def record(self, claim: Claim, result: Any) -> Any:
@@ -159,16 +181,12 @@ class IdempotencyStore:
         the table cannot hold: nothing is recorded then.
         """
         name, value, result = Record.stored(result, claim.work, self.objects, self.inline)
+        # Only an earlier attempt can have left a failure behind.
+        forget = " REMOVE failure" if claim.attempt > 1 else ""
         self._owned(
             claim,
-            f"SET #state = :done, #value = :value, lease_until = :never, expires_at = :expires REMOVE {_FAILURE}",
-            {"#value": name},
-            {
-                ":done": {"S": DONE},
-                ":value": value,
-                ":never": _moment(0),
-                ":expires": _expiry(self.clock() + self.window),
-            },
+            f"SET step_state = :done, {name} = :value, expires_at = :expires{forget}",
+            {":done": {"S": DONE}, ":value": value, ":expires": _expiry(self.clock() + self.window)},
         )
         return result
 
@@ -176,8 +194,7 @@ class IdempotencyStore:
         """Let go at once, so that the next delivery need not wait for the lease. ``reason`` stays in the record."""
         self._owned(
             claim,
-            f"SET lease_until = :never, {_FAILURE} = :reason",
-            {},
+            "SET lease_until = :never, failure = :reason",
             {":never": _moment(0), ":reason": {"S": reason[:1000]}},
         )
 
@@ -223,40 +240,27 @@ class IdempotencyStore:
 
     # -- the table -------------------------------------------------------------------------------------------------
 
-    def _owned(self, claim: Claim, update: str, names: dict[str, str], values: dict[str, Any]) -> None:
+    def _owned(self, claim: Claim, update: str, values: dict[str, Any]) -> None:
         """An update that only the owner of the newest claim may make: the fence."""
         try:
-            self._update(
-                claim.work,
-                update,
-                "#owner = :me AND #state = :running",
-                {"#owner": "owner", "#state": "state", **names},
-                {":me": {"S": claim.owner}, ":running": {"S": RUNNING}, **values},
-            )
+            self._update(claim.work, update, _OWNED, {":me": {"S": claim.owner}, ":running": {"S": RUNNING}, **values})
         except self.client.exceptions.ConditionalCheckFailedException as refused:
             found = Record.of(refused.response.get("Item", {}))
             if found.owner == claim.owner and found.done and ":done" in values:
                 return  # the client repeated a call that had been heard: it is our own result that stands there
             raise Fenced(claim.work, found, self.objects) from None
 
-    def _update(
-        self, work: Work, update: str, condition: str, names: dict[str, str], values: dict[str, Any], **more: Any
-    ) -> dict[str, Any]:
+    def _update(self, work: Work, update: str, condition: str, values: dict[str, Any], **more: Any) -> dict[str, Any]:
         answer: dict[str, Any] = self.client.update_item(
             TableName=self.table,
             Key=work.key,
             UpdateExpression=update,
             ConditionExpression=condition,
-            ExpressionAttributeNames=names,
             ExpressionAttributeValues=values,
-            # The row that blocks comes with the refusal: no second read, which could see another row than the write.
             ReturnValuesOnConditionCheckFailure="ALL_OLD",
             **more,
         )
         return answer
-
-
-_FAILURE = "failure"  # why the last claim let go
 
 
 def _moment(seconds: float) -> dict[str, str]:

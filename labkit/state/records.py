@@ -4,15 +4,18 @@
 attribute             meaning
 ====================  =========================================================================================
 ``pk``, ``sk``        trace id and consumer: the work
-``state``             ``running`` or ``done``
-``owner``             token of the newest claim; a new one for each
+``step_state``        ``running`` or ``done``
+``claimed_by``        token of the newest claim; a new one for each
 ``attempt``           how many claims there have been: grows with every takeover
-``lease_until``       epoch seconds; 0 when nobody holds it
+``lease_until``       epoch seconds; 0 when its claim was let go
 ``payload_hash``      SHA-256 of what the work was asked to do
-``result``            JSON; or ``result_ref``, where it lies in S3
+``step_result``       JSON; or ``result_ref``, where it lies in S3
 ``failure``           why the last claim let go
 ``expires_at``        epoch seconds; the table's TTL
 ====================  =========================================================================================
+
+No name here is one of DynamoDB's reserved words (``state``, ``owner`` and ``result`` are), so no expression needs an
+alias, and none can fail for want of one after the work is done.
 """
 
 from __future__ import annotations
@@ -104,6 +107,11 @@ class Record:
     def done(self) -> bool:
         return self.state == DONE
 
+    def claimable(self, work: Work, now: float) -> bool:
+        """Whether it is worth trying to take this over: the table itself decides."""
+        abandoned = self.running and self.digest == work.digest
+        return self.lease_until < now and (abandoned or 0 < self.expires_at < now)
+
     @classmethod
     def of(cls, item: Mapping[str, Mapping[str, str]]) -> Record:
         def text(name: str) -> str:
@@ -113,14 +121,14 @@ class Record:
             return float(item.get(name, {}).get("N", 0))
 
         return cls(
-            text("state"),
-            text("owner"),
+            text("step_state"),
+            text("claimed_by"),
             int(number("attempt")),
             number("lease_until"),
             int(number("expires_at")),
             text("payload_hash"),
             text("failure"),
-            item.get("result", {}).get("S"),
+            item.get("step_result", {}).get("S"),
             item.get("result_ref", {}).get("S"),
         )
 
@@ -153,4 +161,4 @@ class Record:
             raise IdempotencyError(
                 f"the result of {work} has {len(body):,} bytes; the table holds {most:,}: give the store objects=."
             )
-        return "result", {"S": text}, again
+        return "step_result", {"S": text}, again

@@ -105,6 +105,7 @@ class Handler:
                 limit=self.limit,
                 held=held,
                 also=[*renew, *self.keep_alive(task)],
+                driven=True,
             )
             with self._guard:
                 self.at_work.add(task)
@@ -115,6 +116,13 @@ class Handler:
             finally:
                 with self._guard:
                     self.at_work.discard(task)
+
+    def beat(self) -> None:
+        """Let the heartbeats that are due beat, each in a thread: one that hangs must not hold up the others."""
+        with self._guard:
+            due = [task.beat for task in self.at_work if task.beat and task.beat.due()]
+        for beat in due:
+            threading.Thread(target=beat.beat, name="labkit-heartbeat", daemon=True).start()
 
     def give_back(self) -> list[Event]:
         """Let go of everything that is at work, so that another worker can begin at once."""

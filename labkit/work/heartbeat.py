@@ -8,6 +8,7 @@ SQS's own limit of 12 hours, and nobody would learn of it.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -53,6 +54,7 @@ class Heartbeat:
         limit: float | None = None,
         held: float | None = None,
         also: Sequence[Callable[[], object]] = (),
+        driven: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         longest = float(facts("sqs.visibility.max"))
@@ -71,25 +73,34 @@ class Heartbeat:
         self._limit = longest if limit is None else limit
         self._held, self._also = held, also
         self._clock = clock
+        self._started = self._next = math.inf
+        self._at_it = threading.Lock()
         self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"labkit-heartbeat-{message.id[:8]}", daemon=True)
+        self._thread: threading.Thread | None = None
+        if not driven:
+            self._thread = threading.Thread(target=self._run, name=f"labkit-heartbeat-{message.id[:8]}", daemon=True)
 
     def __enter__(self) -> Heartbeat:
-        if self._thread.ident is not None:
+        if self._started < math.inf:
             raise LabError("a heartbeat runs once; make a new one for each delivery.")
         self._started = self._held_until = self._clock()
         if self._held is None:
-            self.lost = self._beat()  # at once: until SQS has agreed, nobody knows for how long the message is held
+            self.beat()  # at once: until SQS has agreed, nobody knows for how long the message is held
         else:
             self._held_until += self._held
-        self._thread.start()
+            self._next = self._started + self._every
+        if self._thread:
+            self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.end()
-        self._thread.join(timeout=10.0)
+        if self._thread:
+            self._thread.join(timeout=10.0)
+        elif self._at_it.acquire(timeout=10.0):  # a beat under way would hide the message once more
+            self._at_it.release()
 
     def end(self) -> None:
         """No more beats from now on; returns at once."""
@@ -103,15 +114,29 @@ class Heartbeat:
         if lost:
             raise LeaseLost(f"message {self._message.id} is no longer held: {lost}.")
 
+    def due(self) -> bool:
+        """Whether it is time for :meth:`beat`."""
+        return self.lost is None and self._clock() >= self._next and not self._end.is_set()
+
+    def beat(self) -> None:
+        """Make one beat now. One that is under way already is enough."""
+        if self._at_it.acquire(blocking=False):
+            try:
+                if self.lost is None and not self._end.is_set():
+                    self.lost = self._beat()
+            finally:
+                self._at_it.release()
+
     def _run(self) -> None:
         while self.lost is None and not self._end.wait(self._every):
-            self.lost = self._beat()
+            self.beat()
 
     def _beat(self) -> str | None:
         """One extension; returns why the message is no longer held, or None while it is."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         now = self._clock()
+        self._next = now + self._every
         left = self._limit - (now - self._started)
         if left <= 0:
             return f"the limit of {self._limit:g} s was reached"

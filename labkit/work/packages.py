@@ -38,21 +38,12 @@ from labkit.work import libraries
 from labkit.work.libraries import PackageError
 
 __all__ = [
-    "MEMORY",
-    "UNZIPPED_BYTES",
-    "ZIPPED_BYTES",
     "Package",
     "PackageError",
     "Settings",
     "from_folder",
     "from_source",
 ]
-
-# AWS documentation: Lambda quotas, "Deployment package": 50 MB zipped (a request of 69,905,067 bytes, base64 included,
-# is the first that is refused) and 250 MB unzipped ("must be smaller than 262144000 bytes").
-ZIPPED_BYTES = 52_428_800
-UNZIPPED_BYTES = 262_144_000
-MEMORY = 128  # MB, what Lambda gives unless told (botocore: CreateFunctionRequest.MemorySize)
 
 _LABKIT = Path(__file__).resolve().parent.parent
 _ALWAYS = ("errors", "facts")  # what `import labkit` itself imports
@@ -67,7 +58,7 @@ class Settings:
 
     handler: str = "handler.handler"
     timeout: int = field(default_factory=lambda: int(facts("lambda.timeout.default")))  # seconds
-    memory: int = MEMORY
+    memory: int = field(default_factory=lambda: int(facts("lambda.memory.default")))  # MB
     labkit: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
     compiled: bool = False
@@ -142,7 +133,8 @@ def _package(own: Mapping[str, bytes], settings: Settings, what: str) -> Package
             raise PackageError(f"{what}: {twice[0]} would be in the package twice.")
         files.update(part)
     content, unzipped = _zip(files), sum(map(len, files.values()))
-    for size, limit, kind in ((len(content), ZIPPED_BYTES, "zipped"), (unzipped, UNZIPPED_BYTES, "unzipped")):
+    for size, kind in ((len(content), "zipped"), (unzipped, "unzipped")):
+        limit = int(facts(f"lambda.package.{kind}_bytes"))
         if size >= limit:
             raise PackageError(f"{what}: the package has {size:,} bytes {kind}; Lambda takes less than {limit:,}.")
     return Package(content, settings, tuple(sorted(files)), versions)

@@ -79,6 +79,8 @@ class Worker:
         self._handler = Handler(
             queue, step, store, consumer or queue.name, parse, visibility, limit, retry, then, keep_alive
         )
+        # Often enough that a beat is never much later than it is due, and a signal never waits long.
+        self._tick = min(0.1, self._handler.every / 8)
         self._stop = threading.Event()
         self._guard = threading.Lock()
         self._counts: Counter[str] = Counter()
@@ -104,11 +106,13 @@ class Worker:
             try:
                 for loop in loops:
                     loop.start()
-                while any(loop.is_alive() for loop in loops) and not self._stop.is_set() and time.monotonic() < end:
-                    _join(loops, 0.1)
+                while self._beating(loops) and not self._stop.is_set() and time.monotonic() < end:
+                    _join(loops, self._tick)
             finally:
                 self._stop.set()
-                _join(loops, self.grace)
+                last = time.monotonic() + self.grace
+                while self._beating(loops) and time.monotonic() < last:
+                    _join(loops, min(self._tick, last - time.monotonic()))
                 for event in self._handler.give_back():
                     self._tell(event)
                 _join(loops, 1.0)
@@ -120,6 +124,11 @@ class Worker:
     def stop(self) -> None:
         """Have :meth:`run` end: finish or give back. From any thread; returns at once."""
         self._stop.set()
+
+    def _beating(self, loops: Sequence[threading.Thread]) -> bool:
+        """Let the steps at work keep their messages; True while there is a loop that could have one."""
+        self._handler.beat()
+        return any(loop.is_alive() for loop in loops)
 
     @contextmanager
     def _ended_by_sigterm(self) -> Iterator[None]:

@@ -12,24 +12,18 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
+from tests.benchmarks import work_plane
+from tests.benchmarks.measure import ROUNDS, Row, seconds
+
 ROOT = Path(__file__).resolve().parent.parent.parent
-ROUNDS = 5
 
 
-def seconds(action: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    action()
-    return time.perf_counter() - started
-
-
-def startup() -> tuple[str, str, str]:
+def startup() -> Row:
     from labkit import embedded
 
     def once() -> float:
@@ -40,14 +34,14 @@ def startup() -> tuple[str, str, str]:
     return "stand-in ready", f"{statistics.median(once() for _ in range(3)):.2f} s", "≤ 3 s"
 
 
-def imports() -> tuple[str, str, str]:
+def imports() -> Row:
     script = "import boto3, time; t = time.perf_counter(); import labkit; print(time.perf_counter() - t)"
     command = [sys.executable, "-c", script]
     took = [float(subprocess.run(command, check=True, capture_output=True, text=True).stdout) for _ in range(ROUNDS)]
     return "import labkit, on top of boto3", f"{statistics.median(took):.3f} s", "< 0.3 s"
 
 
-def loop() -> tuple[str, str, str]:
+def loop() -> Row:
     """Receive ten, handle, delete in a batch: labkit's loop against the same three calls in bare boto3."""
     from labkit import Lab
     from labkit.work.queues import Queue
@@ -78,7 +72,7 @@ def loop() -> tuple[str, str, str]:
     return "receive–process–delete, rate against bare boto3", f"{100 * statistics.median(ratios):.0f} %", "≥ 90 %"
 
 
-def batches() -> tuple[str, str, str]:
+def batches() -> Row:
     from labkit import Lab
     from labkit.work.queues import Queue
 
@@ -92,7 +86,7 @@ def batches() -> tuple[str, str, str]:
     return "batch sends, rate against single ones", f"{statistics.median(ratios):.1f} ×", "≥ 5 ×"
 
 
-def throughput() -> tuple[str, str, str]:
+def throughput() -> Row:
     from labkit import Lab
     from labkit.work.queues import Queue
 
@@ -108,7 +102,7 @@ def throughput() -> tuple[str, str, str]:
     return "send, receive, delete, one client", f"{rate:.0f} trips/s", ""
 
 
-def notebooks() -> list[tuple[str, str, str]]:
+def notebooks() -> list[Row]:
     environment = {**os.environ, "LABKIT_STATIC": "1"}
     nbval = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbval", "--nbval-current-env")
 
@@ -129,7 +123,7 @@ def main() -> None:
         from labkit import embedded
 
         try:
-            rows = [startup(), imports(), loop(), batches(), throughput(), *notebooks()]
+            rows = [startup(), imports(), loop(), batches(), throughput(), *work_plane.rows(), *notebooks()]
         finally:
             embedded.stop()
     machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, {platform.system()}"

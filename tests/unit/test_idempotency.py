@@ -205,6 +205,10 @@ class Repeating:
     def __init__(self, client: Any) -> None:
         self.client, self.exceptions = client, client.exceptions
 
+    def put_item(self, **call: Any) -> Any:
+        self.client.put_item(**call)
+        return self.client.put_item(**call)
+
     def update_item(self, **call: Any) -> Any:
         self.client.update_item(**call)
         return self.client.update_item(**call)
@@ -215,6 +219,9 @@ def test_calls_that_the_sdk_repeats_are_recognised(store: IdempotencyStore) -> N
     claim = store.claim(WORK)
     assert claim.attempt == 1
     claim.renew()
+    claim.release()
+    claim = store.claim(WORK)  # a takeover is another call
+    assert claim.attempt == 2
     assert claim.complete("once") == "once"
 
 
