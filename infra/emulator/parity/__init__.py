@@ -26,6 +26,7 @@ PINNED = "1.5.33"
 MODULES: tuple[str, ...] = (
     "metrics",
     "metrics_alarms",
+    "metrics_dimensions",
     "sqs_wire",
     "sqs_shapes",
     "sqs_messages",
@@ -42,6 +43,19 @@ MODULES: tuple[str, ...] = (
     "events_archive",
     "events_targets",
     "events_dispatch",
+    "lambda_pool",
+    "lambda_logs",
+    "lambda_execution",
+    "lambda_metrics",
+    "lambda_concurrency",
+    "lambda_states",
+    "lambda_destinations",
+    "lambda_async",
+    "lambda_event_config",
+    "lambda_validation",
+    "lambda_invoke",
+    "esm_pollers",
+    "esm_api",
 )
 
 

@@ -10,6 +10,8 @@ tag                          on            effect
 ``lab:in-flight-cap``        queue         messages in flight before OverLimit (AWS: 120,000)
 ``lab:clock-scale``          event bus,    how many times faster than real time the delivery clock runs: waits
                              or its rule   between retries and the event's age (AWS: 1). The rule's tag wins
+``lab:clock-scale``          function      the same for its asynchronous events: the minutes between retries,
+                                           and the age at which an event is given up
 ``lab:fault``                queue         deliveries from EventBridge to it, as a target or as a dead-letter
                                            queue, fail with this error code (``THROTTLING``, ``TIMEOUT``, …)
                                            until the tag is removed
