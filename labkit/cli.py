@@ -121,14 +121,7 @@ def env(lab: Annotated[str, typer.Argument(help="the lab whose account to use")]
     if ready.endpoint is None:
         raise LabError("the target is AWS itself: your own environment points there already.")
     account = targets.account_for(targets.learner(), lab)
-    settings = {
-        "AWS_ENDPOINT_URL": ready.endpoint,
-        "AWS_REGION": ready.region,
-        "AWS_DEFAULT_REGION": ready.region,
-        "AWS_ACCESS_KEY_ID": account,
-        "AWS_SECRET_ACCESS_KEY": "lab",
-    }
-    for name, value in settings.items():
+    for name, value in ready.environment(account).items():
         print(f"export {name}={shlex.quote(value)}")
     print("unset AWS_PROFILE AWS_SESSION_TOKEN")
 

@@ -70,6 +70,18 @@ class Target:
         except (BotoCoreError, ValueError) as error:
             raise TargetError(f"no client for {service}: {error}") from error
 
+    def environment(self, account: str) -> dict[str, str]:
+        """The variables that point another process, the AWS CLI or any SDK at ``account`` here; none on AWS itself."""
+        if self.endpoint is None:
+            return {}
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_REGION": self.region,
+            "AWS_DEFAULT_REGION": self.region,
+            "AWS_ACCESS_KEY_ID": account,
+            "AWS_SECRET_ACCESS_KEY": "lab",
+        }
+
     def answers(self) -> bool:
         """Whether the process that this target was connected to still is the one that answers."""
         if self.name != "embedded":

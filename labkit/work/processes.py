@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -45,11 +45,20 @@ class Processes:
 
     A process that dies is replaced, at once the first time and then more and more slowly, ``restarts`` times at most
     over all: a worker that cannot live is an error to see and no loop to run. ``arguments`` are those of
-    ``python -m labkit.work.processes``: ``--until-empty``, ``--seconds N``.
+    ``python -m labkit.work.processes``: ``--until-empty``, ``--seconds N``. ``folder`` is where they run, and where
+    ``module`` is looked for; ``environment`` are variables beside those of this process.
     """
 
     def __init__(
-        self, target: str, count: int, *, arguments: Sequence[str] = (), restarts: int = 100, grace: float = 25.0
+        self,
+        target: str,
+        count: int,
+        *,
+        arguments: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        folder: Path | None = None,
+        restarts: int = 100,
+        grace: float = 25.0,
     ) -> None:
         if not 1 <= count <= 64:
             raise WorkerError(f"1 to 64 processes; got {count}.")
@@ -67,7 +76,8 @@ class Processes:
         self._running: list[subprocess.Popen[bytes]] = []
         self._started = 0
         self._not_before = 0.0
-        self._folder = tempfile.TemporaryDirectory(prefix="labkit-")
+        self._where: dict[str, Any] = {"cwd": folder, "env": {**os.environ, **(environment or {})}}
+        self._reports = tempfile.TemporaryDirectory(prefix="labkit-")
 
     @property
     def pids(self) -> list[int]:
@@ -121,14 +131,14 @@ class Processes:
     def counts(self) -> Counter[str]:
         """How many deliveries ended how, of the processes that have ended; one that was killed has said nothing."""
         found: Counter[str] = Counter()
-        for report in Path(self._folder.name).glob("*.json"):
+        for report in Path(self._reports.name).glob("*.json"):
             found.update(json.loads(report.read_text()))
         return found
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         self._started += 1
-        report = Path(self._folder.name) / f"{self._started}.json"
-        return subprocess.Popen([*self._command, "--report", str(report)])
+        report = Path(self._reports.name) / f"{self._started}.json"
+        return subprocess.Popen([*self._command, "--report", str(report)], **self._where)
 
     def __enter__(self) -> Processes:
         return self.start()

@@ -17,6 +17,13 @@ LIGHT_MODULES = (
     "labkit.work.queues",
     "labkit.work.heartbeat",
     "labkit.state.claimcheck",
+    "labkit.state.idempotency",
+    "labkit.work.batch",
+    "labkit.work.functions",
+    "labkit.work.packages",
+    "labkit.work.processes",
+    "labkit.work.worker",
+    "labkit.ops.triage",
 )
 
 

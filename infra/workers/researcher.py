@@ -1,0 +1,47 @@
+"""A worker as a container starts it: ``labkit run infra.workers.researcher:make``.
+
+Everything it needs to know comes from its environment: ``QUEUE_URL``, ``STEPS_TABLE``, and, as for any AWS SDK, the
+Region, the credentials and, off AWS, the endpoint. ``STEP_LOG`` is a file for one line a step, to see who ran what.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+import boto3
+
+from labkit.state.idempotency import IdempotencyStore
+from labkit.work.queues import Queue
+from labkit.work.worker import Task, Worker
+
+
+def make() -> Worker:
+    """Short times, so that a class sees what happens after a kill; a fleet's are some twenty times longer."""
+    return Worker(
+        Queue(boto3.client("sqs"), os.environ["QUEUE_URL"]),
+        research,
+        store=IdempotencyStore(boto3.client("dynamodb"), os.environ["STEPS_TABLE"], lease=1.0),
+        consumer="researcher",
+        threads=4,
+        visibility=2,
+        wait=1,
+        grace=5,
+    )
+
+
+def research(task: Task) -> str:
+    """The step: what an agent would do for minutes, in a tenth of a second."""
+    started = time.time()
+    time.sleep(0.1)
+    note({"trace_id": task.trace_id, "attempt": task.attempt, "from": started, "to": time.time(), "pid": os.getpid()})
+    return f"researched by attempt {task.attempt}"
+
+
+def note(line: dict[str, object]) -> None:
+    if path := os.environ.get("STEP_LOG"):
+        # One write of a short line: what several processes append does not mix.
+        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.write(handle, (json.dumps(line) + "\n").encode())
+        os.close(handle)
