@@ -19,6 +19,27 @@ def sums(
     bus has EventBusName and RuleName. The embedded stand-in counts at once; on AWS a count takes a minute and more to
     appear. Counts stay when a resource is deleted: compare two readings to see what happened between them.
     """
+    found = _read(lab, namespace, names, dimensions, minutes, "Sum")
+    return {name: float(sum(values)) for name, values in found.items()}
+
+
+def latest(
+    lab: Lab, namespace: str, names: Iterable[str], dimensions: Mapping[str, str], *, minutes: int = 60
+) -> dict[str, float | None]:
+    """The newest value of each gauge (a depth, an age) within the last ``minutes``; None where nothing was published.
+
+    Arguments as in :func:`sums`. Several samples of one minute, if there are any, count with their largest. On AWS SQS
+    publishes each minute while a queue is in use, and the value is a minute or two old; the embedded stand-in measures
+    at the moment of the question.
+    """
+    found = _read(lab, namespace, names, dimensions, minutes, "Maximum")
+    return {name: values[-1] if values else None for name, values in found.items()}
+
+
+def _read(
+    lab: Lab, namespace: str, names: Iterable[str], dimensions: Mapping[str, str], minutes: int, stat: str
+) -> dict[str, list[float]]:
+    """A statistic of each metric, minute by minute, the oldest first."""
     listed = list(names)
     now = datetime.now(UTC)
     queries = [
@@ -31,13 +52,18 @@ def sums(
                     "Dimensions": [{"Name": key, "Value": value} for key, value in dimensions.items()],
                 },
                 "Period": 60,
-                "Stat": "Sum",
+                "Stat": stat,
             },
         }
         for index, name in enumerate(listed)
     ]
     answer = lab.client("cloudwatch").get_metric_data(
-        MetricDataQueries=queries, StartTime=now - timedelta(minutes=minutes), EndTime=now + timedelta(minutes=1)
+        MetricDataQueries=queries,
+        StartTime=now - timedelta(minutes=minutes),
+        EndTime=now + timedelta(minutes=1),
     )
-    found = {result["Id"]: sum(result["Values"]) for result in answer["MetricDataResults"]}
-    return {name: float(found.get(f"m{index}", 0)) for index, name in enumerate(listed)}
+    found = {  # sorted here, so that no default of ScanBy matters
+        result["Id"]: [float(value) for _, value in sorted(zip(result["Timestamps"], result["Values"], strict=True))]
+        for result in answer["MetricDataResults"]
+    }
+    return {name: found.get(f"m{index}", []) for index, name in enumerate(listed)}

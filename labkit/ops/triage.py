@@ -3,6 +3,9 @@
 A look takes every message into its hands for a moment, since a receive that hides nothing would count the same message
 again and again, and then gives all of them back. Nothing is deleted. The receive count of each grows by one: nobody
 acts on that in a dead-letter queue, and a queue in which SQS would act on it is refused.
+
+:func:`survey` counts. :class:`held` and :func:`piles` are for decisions: some letters are sent on and deleted, the rest
+goes back. :func:`move_ended` waits for what SQS moves by itself.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 from labkit.errors import LabError
 from labkit.work.dead_letters import CODE, SOURCE
@@ -80,11 +84,27 @@ def survey(queue: Queue, *, threads: int = 8, hold: int = 300, at_most: int | No
     return found
 
 
+def piles(messages: Iterable[Message]) -> dict[str, list[Message]]:
+    """Dead letters by reason, in the order in which the reasons come."""
+    found: dict[str, list[Message]] = {}
+    for message in messages:
+        found.setdefault(_why(message)[0], []).append(message)
+    return found
+
+
 class held:
     """Everything that is visible in ``queue``, in the hands of the ``with`` block and given back after it.
 
+    The block gets a list. A message that it takes off that list is decided and not given back: so a canary takes out
+    three of a pile, while all the others stay hidden. Send first, then delete, then remove: whatever ends the block in
+    between, an error included, doubles a message at worst and loses none. A message that is deleted and still on the
+    list cannot be given back, and is reported.
+
     >>> with held(queue) as messages:      # doctest: +SKIP
-    ...     print(Counter(message.attributes.get("ERROR_CODE") for message in messages))
+    ...     for message in piles(messages)["TimeoutError"][:3]:
+    ...         work.send(message.body)
+    ...         queue.delete(message)
+    ...         messages.remove(message)
     """
 
     def __init__(self, queue: Queue, *, threads: int = 8, hold: int = 300, at_most: int | None = None) -> None:
@@ -146,6 +166,24 @@ class held:
             raise TriageError(
                 f"{hidden} messages of {self.queue.name} stay hidden for {self.hold} s, none is lost: {troubles[0]}"
             )
+
+
+def move_ended(queue: Queue, *, seconds: float = 30.0) -> dict[str, Any]:
+    """The newest move task out of ``queue`` once it is over, as ListMessageMoveTasks has it: see its ``Status``.
+
+    Raises :class:`TriageError` when there is none, or when it still runs after ``seconds``.
+    """
+    end = time.monotonic() + seconds
+    while True:
+        tasks = queue.client.list_message_move_tasks(SourceArn=queue.arn).get("Results", [])
+        if not tasks:
+            raise TriageError(f"no move task was ever started on {queue.name}.")
+        task: dict[str, Any] = tasks[0]
+        if task["Status"] not in ("RUNNING", "CANCELLING"):
+            return task
+        if time.monotonic() >= end:
+            raise TriageError(f"the move task out of {queue.name} is {task['Status']} after {seconds:g} s.")
+        time.sleep(0.1)
 
 
 def _parts(messages: list[Message], size: int) -> Iterator[list[Message]]:

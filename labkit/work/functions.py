@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from labkit import places, sweep
+from labkit import kinds, places, sweep
 from labkit.errors import LabError
 from labkit.work import packages
 from labkit.work.logs import Log, is_platform
@@ -73,7 +73,7 @@ class Function:
 
     def __init__(self, client: Any, logs: Any, name: str, *, tags: Mapping[str, str] | None = None) -> None:
         self.client, self.name = client, name
-        self.log = Log(logs, f"{sweep.LOGS}{name}")
+        self.log = Log(logs, f"{kinds.LOGS}{name}")
         self.tags = dict(tags or {})
         found = client.get_function_configuration(FunctionName=name)
         self.arn: str = found["FunctionArn"]
@@ -227,7 +227,7 @@ class Function:
         fed = self.client.get_paginator("list_event_source_mappings").paginate(FunctionName=self.name)
         try:
             for mapping in [one for page in fed for one in page["EventSourceMappings"]]:
-                sweep.delete_mapping(self.client, mapping["UUID"])
+                kinds.delete_mapping(self.client, mapping["UUID"])
             sweep.patiently(lambda: self.client.delete_function(FunctionName=self.name), "ResourceConflictException")
         except self.client.exceptions.ResourceNotFoundException:
             return  # gone before

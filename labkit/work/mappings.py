@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from labkit import sweep
+from labkit import kinds, sweep
 from labkit.facts import facts
 from labkit.models.retry import Exponential
 from labkit.work.functions import FunctionError
@@ -131,7 +131,7 @@ class QueueMapping:
 
     def delete(self) -> None:
         """Delete the mapping and wait until it is gone; the queue and the function stay."""
-        sweep.delete_mapping(self.client, self.uuid)
+        kinds.delete_mapping(self.client, self.uuid)
 
     def _update(self, **settings: Any) -> None:
         # A mapping that is still coming into its last state refuses the next change.

@@ -18,7 +18,7 @@ DATA = ROOT / "data"
 ROWS = list(csv.DictReader((DATA / "facts.csv").open(encoding="utf-8", newline="")))
 KEY = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)+")
 # Every unit that a row may use. A new one is a decision: first see whether s, bytes, 1/s or a counted noun will do.
-MEASURES = {"s", "1/s", "1/min", "bytes", "GB", "MB/s", "chars", "%", "x", "USD", "days", "tokens/min", "vCPU"}
+MEASURES = {"s", "1/s", "1/min", "bytes", "GB", "MB", "MB/s", "chars", "%", "x", "USD", "days", "tokens/min", "vCPU"}
 COUNTED = {
     *("attempts", "attributes", "buses", "calls", "changes", "entries", "events", "executions", "failures", "filters"),
     *("invocations", "items", "levels", "messages", "models", "operations", "pods", "pollers", "queues", "receives"),

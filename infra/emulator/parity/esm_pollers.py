@@ -26,7 +26,7 @@ from parity.esm_poller import Job, Outcome, Poller, Settings
 from parity.esm_records import event_of, record_of, size_of
 from parity.esm_response import REPORT
 from parity.esm_scaling import Bounds
-from parity.esm_states import deleted, receives
+from parity.esm_states import TRANSITION, deleted, receives
 from parity.sqs_errors import SqsError
 from parity.sqs_mailbox import Mailbox, mailbox
 
@@ -156,7 +156,12 @@ class Pollers:
 
     def step(self) -> float | None:
         self.compare()
-        return None
+        # A mapping begins, or ends, when its change is over: the loop keeps one moment for this step, and a wake-up
+        # for now has taken its place.
+        now = time.time()
+        changing = (one for _, _, one in self._functions._iter_all_esms() if TRANSITION in one)
+        ends = [mapping[TRANSITION]["Until"] for mapping in changing]
+        return min((end for end in ends if end > now), default=None)
 
     def compare(self) -> bool:
         """Start and stop pollers. In the place of MiniStack's poll of all queues, which says whether it found work."""
