@@ -8,7 +8,7 @@ import time
 import pytest
 
 from labkit import Lab
-from labkit.ops.triage import MOVED, UNKNOWN, TriageError, held, survey
+from labkit.ops.triage import MOVED, UNKNOWN, TriageError, held, move_ended, piles, survey
 from labkit.work.dead_letters import bury
 from labkit.work.queues import Queue
 
@@ -101,6 +101,57 @@ def test_what_cannot_be_given_back_is_said(queue: Queue) -> None:
 
     with pytest.raises(TriageError, match=r"^1 messages of dead stay hidden for 300 s, none is lost"):
         look()
+
+
+def test_what_is_taken_off_the_list_is_decided(lab: Lab, queue: Queue) -> None:
+    target = Queue.create(lab, "target", visibility=30)
+    for n in range(25):
+        queue.send(n, MessageAttributes={"ERROR_CODE": text("Busy" if n % 5 else "Bad")})
+    with held(queue) as messages:
+        assert {why: len(pile) for why, pile in sorted(piles(messages).items())} == {"Bad": 5, "Busy": 20}
+        for message in piles(messages)["Bad"]:
+            target.send(message.body)
+            queue.delete(message)
+            messages.remove(message)
+        assert (queue.depth().visible, queue.depth().in_flight) == (0, 20)
+    assert (queue.depth().visible, queue.depth().in_flight) == (20, 0)
+    assert survey(queue).counts == {"Busy": 20}
+    assert sorted(message.json() for message in target.receive()) == [0, 5, 10, 15, 20]
+
+
+def test_an_error_between_two_decisions_gives_the_undecided_back(queue: Queue) -> None:
+    queue.send_batch(range(3))
+
+    def decide() -> None:
+        with held(queue) as messages:
+            first = messages[0]
+            queue.delete(first)
+            messages.remove(first)
+            raise KeyError("reader's mistake")
+
+    with pytest.raises(KeyError):
+        decide()
+    assert (queue.depth().visible, queue.depth().in_flight) == (2, 0)
+
+
+def test_the_end_of_a_move(lab: Lab) -> None:
+    queue = Queue.create(lab, "work", visibility=30, dlq=True, max_receives=1)
+    dead = queue.dlq
+    assert dead is not None
+    with pytest.raises(TriageError, match=r"^no move task was ever started on work-dlq"):
+        move_ended(dead)
+    queue.send_batch(range(2))
+    while queue.receive(visibility=0):
+        pass
+    start = queue.client.start_message_move_task
+    slow = start(SourceArn=dead.arn, DestinationArn=queue.arn, MaxNumberOfMessagesPerSecond=1)
+    with pytest.raises(TriageError, match="is RUNNING after 0 s"):
+        move_ended(dead, seconds=0)
+    queue.client.cancel_message_move_task(TaskHandle=slow["TaskHandle"])
+    assert move_ended(dead)["Status"] == "CANCELLED"
+    start(SourceArn=dead.arn)
+    assert move_ended(dead)["Status"] == "COMPLETED"
+    assert (queue.depth().visible, dead.depth().total) == (2, 0)
 
 
 def test_a_queue_that_redrives_is_refused(lab: Lab) -> None:
