@@ -18,6 +18,8 @@ import typer
 
 from labkit.errors import LabError
 
+_TO_BEGIN_AND_END = 60.0  # seconds that a worker may take beside its --seconds
+
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
@@ -149,10 +151,11 @@ def run(
     from labkit.work.processes import Processes
 
     arguments = ["--until-empty"] * until_empty + (["--seconds", str(seconds)] if seconds is not None else [])
-    with Processes(target, processes, arguments=arguments) as running:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the wait, and with it the block
-        with contextlib.suppress(KeyboardInterrupt):
-            running.wait(math.inf)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the wait, and with it the block
+    running = Processes(target, processes, arguments=arguments)
+    with contextlib.suppress(KeyboardInterrupt), running:  # a second one comes in stop(), which kills them then
+        # A worker that hangs before it begins does not look at the clock.
+        running.wait(math.inf if seconds is None else seconds + _TO_BEGIN_AND_END)
     print(", ".join(f"{kind} {number}" for kind, number in sorted(running.counts.items())) or "no deliveries")
 
 

@@ -14,15 +14,18 @@ import boto3
 
 from labkit.state.idempotency import IdempotencyStore
 from labkit.work.queues import Queue
-from labkit.work.worker import Task, Worker
+from labkit.work.worker import Task, Worker, WorkerError
 
 
 def make() -> Worker:
     """Short times, so that a class sees what happens after a kill; a fleet's are some twenty times longer."""
+    url, table = (os.environ.get(name, "") for name in ("QUEUE_URL", "STEPS_TABLE"))
+    if not url or not table:
+        raise WorkerError("the researcher needs QUEUE_URL, of its queue, and STEPS_TABLE, a name, in its environment.")
     return Worker(
-        Queue(boto3.client("sqs"), os.environ["QUEUE_URL"]),
+        Queue(boto3.client("sqs"), url),
         research,
-        store=IdempotencyStore(boto3.client("dynamodb"), os.environ["STEPS_TABLE"], lease=1.0),
+        store=IdempotencyStore(boto3.client("dynamodb"), table, lease=1.0),
         consumer="researcher",
         threads=4,
         visibility=2,

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from labkit.state.objects import Objects
-from labkit.state.records import IdempotencyError, Record, Work
+from labkit.state.records import IdempotencyError, Record, Work, said
 
 if TYPE_CHECKING:
     from labkit.state.idempotency import IdempotencyStore
@@ -48,6 +48,10 @@ class Fenced(IdempotencyError):
             newer = "a newer claim is at work" if record.running else "its record is gone"
             why = "a newer result stands" if record.done else newer
         super().__init__(f"{work} is not known to be this worker's any more: {why}.")
+
+    def of(self, claim: Claim | None) -> bool:
+        """Whether it is this claim that was lost, and not one that a step made beside it."""
+        return claim is not None and claim.work == self.work
 
     def newer(self) -> Any:
         """The result that stands. Raises :class:`IdempotencyError` while there is none."""
@@ -108,12 +112,18 @@ class Claim:
 
         A lease that has run out is no obstacle as long as nobody has taken the work over: the work is done, after all.
         """
+        self._not_over()
+        # A large result is on its way to S3 for a while: no renewal may have to wait for that.
+        placed = self._store.place(self.work, result)
         with self._guard:
-            if self._over:
-                raise IdempotencyError(f"the claim on {self.work} is over: a result is recorded once.")
-            self._result = self._store.record(self, result)
+            self._not_over()
+            self._result = self._store.record(self, placed)
             self._over = True
             return self._result
+
+    def _not_over(self) -> None:
+        if self._over:
+            raise IdempotencyError(f"the claim on {self.work} is over: a result is recorded once.")
 
     def release(self, reason: str = "") -> bool:
         """Let go; harmless when the claim is over. False when the work had been taken over already."""
@@ -139,9 +149,11 @@ class Claim:
             self.release("the block ended without a result")
             raise IdempotencyError(f"the block that claimed {self.work} ended without complete(); it was released.")
         try:
-            self.release(f"{type(error).__name__}: {error}")
+            self.release(f"{type(error).__name__}: {said(error)}")
         except Exception as trouble:  # noqa: BLE001 - the step's own error is the news; the lease ends by itself
-            error.add_note(f"The claim on {self.work} could not be released ({trouble}); its lease runs out instead.")
+            error.add_note(
+                f"The claim on {self.work} could not be released ({said(trouble)}); its lease runs out instead."
+            )
 
     def __repr__(self) -> str:
         state = "done" if self.done else "over" if self._over else "held"

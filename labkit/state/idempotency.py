@@ -34,10 +34,12 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from labkit.models._input import ModelError, number, whole
 from labkit.models.windows import Window
 from labkit.state.claims import Busy, Claim, Fenced, IdempotencyError, PayloadMismatch, Work
 from labkit.state.objects import Objects
-from labkit.state.records import DONE, RUNNING, Record
+from labkit.state.records import DONE, MOST_INLINE, Placed, Record
+from labkit.state.rows import Rows, moment
 
 if TYPE_CHECKING:
     from labkit.lab import Lab
@@ -46,23 +48,17 @@ __all__ = ["Busy", "Claim", "Fenced", "IdempotencyError", "IdempotencyStore", "P
 
 R = TypeVar("R")
 
-# What a claim may take. Everything else blocks it, and the row that blocks comes back with the refusal.
-_FRESH = "attribute_not_exists(pk)"  # nobody has ever claimed this work
-_ABANDONED = "step_state = :running AND lease_until < :now AND payload_hash = :hash"  # its worker died, or let go
-_EXPIRED = "expires_at < :now AND lease_until < :now"  # said here, because TTL deletes days late
-_TAKE_OVER = (
-    "SET step_state = :running, claimed_by = :me, lease_until = :until, expires_at = :expires, payload_hash = :hash "
-    "REMOVE step_result, result_ref ADD attempt :one"
-)
-_OWNED = "claimed_by = :me AND step_state = :running"  # the fence
+_LONGEST = 1e9  # seconds, 31 years: a record that never expires is a mistake, and no number for the table's TTL
+_TRIES = 3  # rows that vanish between two calls: each try is another one
 
 
-class IdempotencyStore:
+class IdempotencyStore(Rows):
     """Records of work in one DynamoDB table (``pk`` = trace id, ``sk`` = consumer).
 
     ``lease``: seconds that a claim holds unless renewed. ``window``: seconds that a record stands, by default what
     ``covers`` needs; a shorter one is refused. ``objects``: where results go that are larger than ``inline`` bytes
-    (DynamoDB bills writes by the KB and ends at 400 KB). ``clock`` gives epoch seconds.
+    (DynamoDB bills writes by the KB and ends at 400 KB). ``clock`` gives epoch seconds. Raises
+    :class:`IdempotencyError` for what cannot be; stores with other leases and windows may share the table.
     """
 
     def __init__(
@@ -70,7 +66,7 @@ class IdempotencyStore:
         client: Any,
         table: str,
         *,
-        lease: float = 60.0,
+        lease: float = 40.0,
         window: float | None = None,
         covers: Window | None = None,
         objects: Objects | None = None,
@@ -78,30 +74,47 @@ class IdempotencyStore:
         clock: Callable[[], float] = time.time,
     ) -> None:
         needed = (covers or Window()).needed
-        self.window = needed if window is None else window
+        try:
+            self.window = number("window", needed if window is None else window, high=_LONGEST, unit="s")
+            self.inline = whole("inline", inline, low=0, high=MOST_INLINE)
+            number("lease", lease, unit="s")
+        except ModelError as error:
+            raise IdempotencyError(f"a store cannot work so: {error}") from error
+        if objects is not None and not isinstance(objects, Objects):
+            raise IdempotencyError(f"objects is what Objects.create makes; got {objects!r:.80}.")
         if not 0 < lease <= self.window:
-            raise IdempotencyError(f"a lease is longer than 0 s and not longer than the window; it is {lease!r} s.")
+            raise IdempotencyError(
+                f"a lease is longer than 0 s and not longer than the window of {self.window:g} s; it is {lease!r} s."
+            )
         if self.window < needed:
             raise IdempotencyError(
                 f"a window of {self.window:g} s is too short: the same work can come again for {needed:g} s."
             )
-        self.client, self.table = client, table
+        super().__init__(client, table)
         self.lease = lease
-        self.objects, self.inline = objects, inline
+        self.objects = objects
         self.clock = clock
 
     @classmethod
     def create(cls, lab: Lab, name: str, **options: Any) -> IdempotencyStore:
-        """Make the table in ``lab``, with TTL on; ``options`` are the constructor's. Bad ones are refused first."""
+        """Make the table in ``lab``, with TTL on; ``options`` are the constructor's. Bad ones are refused first.
+
+        Raises :class:`IdempotencyError` when DynamoDB refuses the table.
+        """
+        from botocore.exceptions import ClientError, ParamValidationError
+
         client = lab.client("dynamodb")
         store = cls(client, lab.resource_name(name), **options)
-        client.create_table(
-            TableName=store.table,
-            AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"} for key in ("pk", "sk")],
-            KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
-            BillingMode="PAY_PER_REQUEST",
-            Tags=[{"Key": key, "Value": value} for key, value in lab.tags.items()],
-        )
+        try:
+            client.create_table(
+                TableName=store.table,
+                AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"} for key in ("pk", "sk")],
+                KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
+                BillingMode="PAY_PER_REQUEST",
+                Tags=[{"Key": key, "Value": value} for key, value in lab.tags.items()],
+            )
+        except (ClientError, ParamValidationError) as error:
+            raise IdempotencyError(f"table {name!r:.80} was not created: {error}") from error
         client.get_waiter("table_exists").wait(TableName=store.table, WaiterConfig={"Delay": 1, "MaxAttempts": 30})
         client.update_time_to_live(
             TableName=store.table, TimeToLiveSpecification={"Enabled": True, "AttributeName": "expires_at"}
@@ -117,51 +130,16 @@ class IdempotencyStore:
         another payload. An error of the client (the table does not answer) comes through as it is: nothing is claimed,
         or a claim that nobody knows of ends with its lease.
         """
-        now, me = self.clock(), uuid.uuid4().hex
-        until = now + self.lease
-        claimed = {
-            "step_state": {"S": RUNNING},
-            "claimed_by": {"S": me},
-            "lease_until": _moment(until),
-            "expires_at": _expiry(now + self.window),
-            "payload_hash": {"S": work.digest},
-            "attempt": {"N": "1"},
-        }
-        refused = self.client.exceptions.ConditionalCheckFailedException
-        try:
-            # The ordinary case, in the cheapest form.
-            self.client.put_item(
-                TableName=self.table,
-                Item={**work.key, **claimed},
-                ConditionExpression=_FRESH,
-                # The row that blocks comes with the refusal: no second read, which could see another one.
-                ReturnValuesOnConditionCheckFailure="ALL_OLD",
-            )
-            return Claim(self, work, me, 1, until)
-        except refused as error:
-            found = Record.of(error.response.get("Item", {}))
-        if found.claimable(work, now):
-            try:
-                answer = self._update(
-                    work,
-                    _TAKE_OVER,
-                    f"({_ABANDONED}) OR ({_EXPIRED})",
-                    {
-                        ":running": claimed["step_state"],
-                        ":me": claimed["claimed_by"],
-                        ":until": claimed["lease_until"],
-                        ":now": _moment(now),
-                        ":expires": claimed["expires_at"],
-                        ":hash": claimed["payload_hash"],
-                        ":one": claimed["attempt"],
-                    },
-                    ReturnValues="UPDATED_NEW",
-                )
-                return Claim(self, work, me, int(answer["Attributes"]["attempt"]["N"]), until)
-            except refused as error:  # another worker was faster, by this moment
-                found = Record.of(error.response.get("Item", {}))
-        if found.owner == me and found.running:
-            return Claim(self, work, me, found.attempt, until)  # the client repeated a call that had been heard
+        for _ in range(_TRIES):
+            now, me = self.clock(), uuid.uuid4().hex
+            until = now + self.lease
+            found = self._take(work, me, now, until, self._expires(now))
+            if found.owner == me and found.running:
+                return Claim(self, work, me, found.attempt, until)
+            if found.state:
+                break  # else TTL has deleted the row that had been in the way: there is nothing in the way now
+        else:
+            raise IdempotencyError(f"{work} could not be claimed: its row came and went {_TRIES} times.")
         if found.digest != work.digest:
             raise PayloadMismatch(work, found)
         if found.running:
@@ -170,38 +148,44 @@ class IdempotencyStore:
 
     def renew(self, claim: Claim) -> float:
         """Let the lease begin anew; returns until when it holds. Raises :class:`Fenced` when the claim is lost."""
-        until = self.clock() + self.lease
-        self._owned(claim, "SET lease_until = :until", {":until": _moment(until)})
+        now = self.clock()
+        until = now + self.lease
+        self._fenced(
+            claim,
+            "SET lease_until = :until, expires_at = :expires",  # TTL must not delete what somebody is at work on
+            {":until": moment(until), ":expires": {"N": str(self._expires(now))}},
+        )
         return until
 
-    def record(self, claim: Claim, result: Any) -> Any:
+    def place(self, work: Work, result: Any) -> Placed:
+        """The first half of recording: the result made ready, in S3 if it is large. Nothing points there yet.
+
+        Raises :class:`IdempotencyError` for a result that JSON or the table cannot hold.
+        """
+        return Record.stored(result, work, self.objects, self.inline)
+
+    def record(self, claim: Claim, placed: Placed) -> Any:
         """Record the result for good. Returns it as every later caller will see it (JSON has lists, no tuples).
 
-        Raises :class:`Fenced` when the work has been taken over, :class:`IdempotencyError` for a result that JSON or
-        the table cannot hold: nothing is recorded then.
+        Raises :class:`Fenced` when the work has been taken over: nothing is recorded then.
         """
-        name, value, result = Record.stored(result, claim.work, self.objects, self.inline)
+        name, value, result = placed
         # Only an earlier attempt can have left a failure behind.
         forget = " REMOVE failure" if claim.attempt > 1 else ""
-        self._owned(
+        self._fenced(
             claim,
             f"SET step_state = :done, {name} = :value, expires_at = :expires{forget}",
-            {":done": {"S": DONE}, ":value": value, ":expires": _expiry(self.clock() + self.window)},
+            {":done": {"S": DONE}, ":value": value, ":expires": {"N": str(self._expires(self.clock()))}},
         )
         return result
 
     def release(self, claim: Claim, reason: str = "") -> None:
         """Let go at once, so that the next delivery need not wait for the lease. ``reason`` stays in the record."""
-        self._owned(
+        self._fenced(
             claim,
             "SET lease_until = :never, failure = :reason",
-            {":never": _moment(0), ":reason": {"S": reason[:1000]}},
+            {":never": moment(0), ":reason": {"S": reason[:1000].encode(errors="replace").decode()}},
         )
-
-    def look(self, work: Work) -> Record | None:
-        """The record as it stands, or None: for tests, triage and curiosity. Not for decisions: see :meth:`claim`."""
-        item = self.client.get_item(TableName=self.table, Key=work.key, ConsistentRead=True).get("Item")
-        return Record.of(item) if item else None
 
     # -- ways to use it --------------------------------------------------------------------------------------------
 
@@ -240,32 +224,13 @@ class IdempotencyStore:
 
     # -- the table -------------------------------------------------------------------------------------------------
 
-    def _owned(self, claim: Claim, update: str, values: dict[str, Any]) -> None:
-        """An update that only the owner of the newest claim may make: the fence."""
-        try:
-            self._update(claim.work, update, _OWNED, {":me": {"S": claim.owner}, ":running": {"S": RUNNING}, **values})
-        except self.client.exceptions.ConditionalCheckFailedException as refused:
-            found = Record.of(refused.response.get("Item", {}))
-            if found.owner == claim.owner and found.done and ":done" in values:
-                return  # the client repeated a call that had been heard: it is our own result that stands there
-            raise Fenced(claim.work, found, self.objects) from None
+    def _fenced(self, claim: Claim, update: str, values: dict[str, Any]) -> None:
+        """An update that the claim may make while it is the newest one. Raises :class:`Fenced`."""
+        found = self._owned(claim.work, claim.owner, update, values)
+        if found is None or (found.owner == claim.owner and found.done and ":done" in values):
+            return  # or the client repeated a call that had been heard: it is our own result that stands there
+        raise Fenced(claim.work, found, self.objects)
 
-    def _update(self, work: Work, update: str, condition: str, values: dict[str, Any], **more: Any) -> dict[str, Any]:
-        answer: dict[str, Any] = self.client.update_item(
-            TableName=self.table,
-            Key=work.key,
-            UpdateExpression=update,
-            ConditionExpression=condition,
-            ExpressionAttributeValues=values,
-            ReturnValuesOnConditionCheckFailure="ALL_OLD",
-            **more,
-        )
-        return answer
-
-
-def _moment(seconds: float) -> dict[str, str]:
-    return {"N": f"{seconds:.3f}"}
-
-
-def _expiry(seconds: float) -> dict[str, str]:
-    return {"N": str(math.ceil(seconds))}  # TTL takes whole seconds
+    def _expires(self, now: float) -> int:
+        """When TTL may delete the row: never while the lease lives (one for an invocation can exceed the window)."""
+        return math.ceil(now + max(self.window, self.lease))  # TTL takes whole seconds

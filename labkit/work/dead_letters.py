@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from labkit.facts import facts
+from labkit.state.records import said
 from labkit.work.queues import Message, Queue
 
 CODE, TEXT, SOURCE, TRACE = "ERROR_CODE", "ERROR_MESSAGE", "SOURCE_QUEUE_ARN", "TRACE_ID"
@@ -30,7 +31,7 @@ def reason(message: Message, error: BaseException, *, source: str, trace_id: str
     """The attributes that say why, the most important first."""
     found = {
         CODE: type(error).__name__,
-        TEXT: str(error)[:_MOST_TEXT] or type(error).__name__,
+        TEXT: said(error, _MOST_TEXT) or type(error).__name__,
         ORIGINAL: message.id,
         TRACE: trace_id,
         RECEIVES: str(message.receives),

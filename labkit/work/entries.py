@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -12,6 +13,7 @@ from labkit.models.retry import Exponential, Jitter
 
 # Entry codes that a later attempt can cure; the others are the sender's fault and fail again.
 _RETRIED = {"InternalError", "InternalFailure", "ServiceUnavailable", "RequestThrottled", "ThrottlingException"}
+_TOO_FAST = re.compile("Throttl|ThroughputExceeded|RequestLimitExceeded|TooManyRequests|SlowDown")
 _ATTEMPTS = 5
 _WAIT = Jitter(Exponential(base=0.1, cap=2.0))  # seconds between the attempts
 
@@ -30,6 +32,17 @@ class BatchError(QueueError):
         super().__init__(f"{says}: {some}{more}")
 
 
+def passing(error: Exception) -> bool:
+    """Whether botocore's ``error`` is trouble that passes (no answer, a fault of AWS's, a throttle), and no refusal."""
+    from botocore.exceptions import ClientError
+
+    if not isinstance(error, ClientError):
+        return True
+    code = error.response["Error"]["Code"]
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    return code in _RETRIED or status >= 500 or _TOO_FAST.search(code) is not None
+
+
 def tens(count: int) -> list[range]:
     """The indices of ``count`` entries in batches of the size that SQS takes."""
     most = int(facts("sqs.batch.entries"))
@@ -43,7 +56,8 @@ def checked(
 ) -> tuple[dict[int, Mapping[str, Any]], dict[int, tuple[str, str]]]:
     """Make a batch call and repeat it for the entries that failed and may succeed later.
 
-    Returns what SQS said of each entry that succeeded, and code and message of each that failed for good.
+    Returns what SQS said of each entry that succeeded, and code and message of each that failed for good, or of which
+    nothing was said.
     """
     done: dict[int, Mapping[str, Any]] = {}
     failed: dict[int, tuple[str, str]] = {}
@@ -61,6 +75,8 @@ def checked(
             failed.update({index: (says["Code"], says.get("Message", "")) for index in waiting})
             break
         done.update({int(entry["Id"]): entry for entry in answer.get("Successful", [])})
+        said = {*done, *(int(entry["Id"]) for entry in answer.get("Failed", []))}
+        failed.update({index: ("Unknown", "the answer does not name it") for index in waiting if index not in said})
         again: list[int] = []
         for entry in answer.get("Failed", []):
             index, last = int(entry["Id"]), attempt == _ATTEMPTS

@@ -6,24 +6,36 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from labkit.facts import facts
 from labkit.models.retry import Wait
 from labkit.state.idempotency import Busy, Fenced, IdempotencyStore, PayloadMismatch, Work
+from labkit.state.records import said
 from labkit.work.dead_letters import bury
 from labkit.work.heartbeat import Heartbeat, LeaseLost
 from labkit.work.queues import BatchError, Message, Queue
-from labkit.work.tasks import Event, Kind, Poison, Task
+from labkit.work.tasks import Event, Poison, Task, WorkerError
+
+_AT_ONCE = 32  # threads that give back at the end
 
 logger = logging.getLogger(__name__)
 
 
+class _Hopeless(Exception):
+    """What its cause says of this message, it will say of each delivery."""
+
+
 @dataclass(eq=False)
 class Handler:
-    """One message after the other: parse, claim, run, record, follow. The fields are those of the worker."""
+    """One message after the other: parse, claim, run, record, follow. The fields are those of the worker.
+
+    Each message is kept from its receive on, also while it waits for its turn in a batch: one that came back from there
+    again and again would be carried to the dead-letter queue without having been tried.
+    """
 
     queue: Queue
     step: Callable[[Task], Any]
@@ -35,113 +47,180 @@ class Handler:
     retry: Wait | None
     then: Callable[[Task, Any], object] | None
     keep_alive: Callable[[Task], Iterable[Callable[[], object]]]
-    at_work: set[Task] = field(default_factory=set)
+    in_hand: set[Task] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.every = min(self.visibility, self.store.lease if self.store else math.inf) / 3
         _, self.max_receives = self.queue.redrive()
         self._guard = threading.Lock()
 
-    def deliver(self, message: Message, received_at: float) -> Event | None:
-        """One delivery; ``received_at`` on the monotonic clock. After ``done`` and ``replayed``, the delete is due.
+    # -- one delivery ----------------------------------------------------------------------------------------------
 
-        None when the task was given back meanwhile: whoever did that has said so.
-        """
-        trace_id = ""
-
-        def ended(kind: Kind, error: BaseException | None = None) -> Event:
-            return Event(kind, message, trace_id, time.monotonic() - received_at, error)
-
-        def failed(error: BaseException, *, hopeless: bool = False) -> Event:
-            """The message comes back, unless it has done so often enough."""
-            if (hopeless or message.receives >= self.max_receives) and self._bury(message, error, trace_id):
-                return ended("dead", error)
-            if self.retry:
-                self.hide(message, math.ceil(self.retry(message.receives)))
-            return ended("failed", error)
-
-        age = time.monotonic() - received_at
-        if age >= self.visibility:  # it waited behind slow ones of its batch, and is somebody else's by now
-            return ended("lost")
-        try:
-            body = self.parse(message.body)
-            trace_id = str(body.get("trace_id", "") if isinstance(body, dict) else getattr(body, "trace_id", ""))
-            work = Work.of(body, self.consumer) if self.store else None
-        except Exception as error:  # noqa: BLE001 - what a body makes the parser raise now, it will raise again
-            return failed(error, hopeless=True)
-        task = Task(message, body, trace_id, received_at)
-        try:
-            if self.store and work:
-                task.claim = self.store.claim(work)
-        except Busy as busy:
-            self.hide(message, math.ceil(busy.retry_in))
-            return ended("busy", busy)
-        except Exception as error:  # noqa: BLE001 - the table did not answer, or the record is of other work
-            return failed(error, hopeless=isinstance(error, PayloadMismatch))
-        kind: Kind = "replayed" if task.claim and task.claim.done else "done"
-        try:
-            result = task.claim.result if task.claim and kind == "replayed" else self._run(task, age)
-        except (Fenced, LeaseLost) as error:
-            return ended("lost", error)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a step that ends its thread is a step that failed
-            return None if task.abandoned else failed(error, hopeless=isinstance(error, Poison))
-        try:
-            if self.then:
-                self.then(task, result)
-        except Exception as error:  # noqa: BLE001 - the result stands; the message comes back and tries this again
-            return failed(error)
-        return ended(kind)
-
-    def _run(self, task: Task, age: float) -> Any:
-        renew = [task.claim.renew] if task.claim else []
-        # Not held for sure when it has waited in its batch: then the first beat is made at once.
-        held = self.visibility - age if age < self.every else None
-        with task.claim or nullcontext():
-            task.beat = Heartbeat(
+    def take(self, messages: Sequence[Message]) -> list[Task]:
+        """What has just been received, held from now on."""
+        now, tasks = time.monotonic(), []
+        for message in messages:
+            beat = Heartbeat(
                 self.queue,
-                task.message,
+                message,
                 every=self.every,
                 extend=self.visibility,
                 limit=self.limit,
-                held=held,
-                also=[*renew, *self.keep_alive(task)],
+                held=self.visibility,
                 driven=True,
             )
-            with self._guard:
-                self.at_work.add(task)
-            try:
-                with task.beat:
-                    result = self.step(task)
-                    return task.claim.complete(result) if task.claim else result
-            finally:
-                with self._guard:
-                    self.at_work.discard(task)
+            tasks.append(Task(message, received_at=now, beat=beat))
+            beat.__enter__()
+        with self._guard:
+            self.in_hand.update(tasks)
+        return tasks
+
+    def deliver(self, task: Task) -> Event | None:
+        """One delivery. After ``done`` and ``replayed``, the delete is due.
+
+        None when the task was given back meanwhile: whoever did that has said so.
+        """
+        error: BaseException | None = None
+        try:
+            self._handle(task)
+        except BaseException as raised:  # noqa: BLE001 - a step that ends its thread is a step that failed
+            error = raised
+        held = task.beat.holds
+        if not self._let_go(task):
+            return None
+        if error is None:
+            return task.ended("replayed" if task.claim and task.claim.replayed else "done")
+        if not held or isinstance(error, LeaseLost) or (isinstance(error, Fenced) and error.of(task.claim)):
+            # Somebody else may have it in hand: to hide, to give back or to bury it is no longer this worker's affair.
+            return task.ended("lost", error)
+        if isinstance(error, Busy) and task.claim is None:
+            self._hide(task.message, math.ceil(error.retry_in))
+            return task.ended("busy", error)
+        hopeless = isinstance(error, Poison | _Hopeless)
+        return self._failed(task, (error.__cause__ or error) if isinstance(error, _Hopeless) else error, hopeless)
+
+    def put_back(self, task: Task) -> Event | None:
+        """Give back what has not begun. None when that was done meanwhile."""
+        if not self._let_go(task):
+            return None
+        self._hide(task.message, 0)
+        return task.ended("released")
+
+    def _handle(self, task: Task) -> None:
+        task.beat.check()
+        try:
+            task.body = body = self.parse(task.message.body)
+            task.trace_id = str(body.get("trace_id", "") if isinstance(body, dict) else getattr(body, "trace_id", ""))
+            work = Work.of(body, self.consumer) if self.store else None
+        except BaseException as error:  # what a body makes the parser raise now, it will raise again
+            raise _Hopeless from error
+        try:
+            if self.store and work:
+                task.claim = self.store.claim(work)
+        except PayloadMismatch as error:
+            raise _Hopeless from error
+        except Exception as error:
+            task.unclaimed = not isinstance(error, Busy)
+            raise
+        with task.claim or nullcontext():
+            fresh = task.claim is None or not task.claim.done
+            renew = [task.claim.renew] if task.claim and fresh else []
+            task.beat.restart(self.limit, [*renew, *self.keep_alive(task)] if fresh else [])
+            task.begun = True
+            task.beat.check()
+            task.keep_on()
+            result = _whole("a step", self.step(task)) if fresh else None
+            if task.claim:
+                result = task.claim.complete(result) if fresh else task.claim.result
+            task.keep_on()
+            if self.then:
+                _whole("then", self.then(task, result))
+
+    def _failed(self, task: Task, error: BaseException, hopeless: bool) -> Event:
+        """The message comes back, unless it has done so often enough."""
+        message = task.message
+        if (hopeless or message.receives >= self.max_receives) and self._bury(message, error, task.trace_id):
+            return task.ended("dead", error)
+        if self.retry and (pause := self._pause(self.retry, task)) is not None:
+            self._hide(message, pause)
+        return task.ended("failed", error)
+
+    def _pause(self, retry: Wait, task: Task) -> int | None:
+        """For how long to hide it, in whole seconds; None where ``retry`` gives no such time: as if there were none."""
+        try:
+            seconds = float(retry(task.message.receives))
+            if not seconds >= 0:
+                raise ValueError(f"a wait is 0 s or more; it gave {seconds} s")
+        except Exception as error:  # noqa: BLE001 - the message comes back all the same, when its visibility ends
+            logger.warning("retry has no wait for receive %d: %s", task.message.receives, said(error))
+            return None
+        # SQS counts from the receive, and refuses what goes beyond.
+        most = int(facts("sqs.visibility.total_max")) - math.ceil(time.monotonic() - task.received_at) - 1
+        return math.ceil(min(seconds, most))
+
+    # -- what is in hand -------------------------------------------------------------------------------------------
 
     def beat(self) -> None:
         """Let the heartbeats that are due beat, each in a thread: one that hangs must not hold up the others."""
         with self._guard:
-            due = [task.beat for task in self.at_work if task.beat and task.beat.due()]
-        for beat in due:
-            threading.Thread(target=beat.beat, name="labkit-heartbeat", daemon=True).start()
+            due = [task.beat for task in self.in_hand if task.beat.due()]
+        try:
+            for beat in due:
+                threading.Thread(target=beat.beat, name="labkit-heartbeat", daemon=True).start()
+        except RuntimeError as error:  # no more threads now: a later tick tries again
+            logger.warning("a heartbeat is late: %s", error)
 
-    def give_back(self) -> list[Event]:
-        """Let go of everything that is at work, so that another worker can begin at once."""
+    def overdue(self, seconds: float) -> int:
+        """How many steps have not ended ``seconds`` after their limit."""
         with self._guard:
-            left = list(self.at_work)
-        for task in left:
-            task.abandoned = True
-            if task.beat:
-                task.beat.end()
-            try:
-                if task.claim:
-                    task.claim.release("its worker stopped")
-            except Exception as error:  # noqa: BLE001 - the lease ends by itself; the others are to be let go, too
-                logger.warning("%s could not be released: %s", task.trace_id, error)
-            self.hide(task.message, 0)
-        now = time.monotonic()
-        return [Event("released", task.message, task.trace_id, now - task.received_at) for task in left]
+            return sum(task.begun and task.beat.overdue > seconds for task in self.in_hand)
 
-    def hide(self, message: Message, seconds: int) -> None:
+    def give_back(self, seconds: float, tell: Callable[[Event], object]) -> None:
+        """Let go of everything in hand, so that another worker can begin at once, and ``tell`` of each.
+
+        It takes ``seconds`` at most: what a service without an answer holds up comes back when its visibility ends.
+        """
+        with self._guard:
+            left = list(self.in_hand)
+            self.in_hand.clear()
+            for task in left:
+                task.abandoned = True
+        todo = list(left)
+
+        def some() -> None:
+            while todo:
+                with suppress(IndexError):  # another one was faster
+                    self._give_back(todo.pop(), tell)
+
+        helpers = [threading.Thread(target=some, name="labkit-give-back", daemon=True) for _ in left[:_AT_ONCE]]
+        for helper in helpers:
+            helper.start()
+        end = time.monotonic() + seconds
+        for helper in helpers:
+            helper.join(max(0.0, end - time.monotonic()))
+
+    def _give_back(self, task: Task, tell: Callable[[Event], object]) -> None:
+        held = task.beat.holds
+        task.beat.end()
+        try:
+            if task.claim:
+                task.claim.release("its worker stopped")
+        except Exception as error:  # noqa: BLE001 - the lease ends by itself; the message is to be let go, too
+            logger.warning("%s could not be released: %s", task.trace_id, said(error))
+        if held:
+            self._hide(task.message, 0)
+        tell(task.ended("released"))
+
+    def _let_go(self, task: Task) -> bool:
+        """No more beats. False when the task was given back before."""
+        task.beat.__exit__(None, None, None)
+        with self._guard:
+            self.in_hand.discard(task)
+            return not task.abandoned
+
+    # -- the message -----------------------------------------------------------------------------------------------
+
+    def _hide(self, message: Message, seconds: int) -> None:
         """Hide a message for ``seconds``; where that fails it comes back all the same, when its visibility ends."""
         from botocore.exceptions import BotoCoreError, ClientError
 
@@ -156,3 +235,14 @@ class Handler:
         except BatchError as trouble:  # it is there, and will come back here as well
             logger.warning("message %s is in the dead-letter queue, but was not deleted: %s", message.id, trouble)
             return True
+
+
+def _whole(what: str, returned: Any) -> Any:
+    """What a hook returned, unless nobody has run it yet: ``async def`` and ``yield`` make a call that does nothing."""
+    if isinstance(returned, Awaitable | AsyncIterator | Generator):
+        if hasattr(returned, "close"):
+            returned.close()
+        raise WorkerError(
+            f"{what} returned a {type(returned).__name__}, which has not run: it is to be a plain function."
+        )
+    return returned

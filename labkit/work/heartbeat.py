@@ -11,11 +11,13 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 
 from labkit.errors import LabError
 from labkit.facts import facts
+from labkit.state.records import said
+from labkit.work.entries import passing
 from labkit.work.queues import Message, Queue
 
 
@@ -32,11 +34,14 @@ class Heartbeat:
     After the limit, when SQS refuses, or when the last extension has run out before the next one came through, the beat
     stops and ``lost`` says why; :meth:`check` raises :class:`LeaseLost` then, and the step should stop, because
     somebody else may be running it. The own clock matters most: SQS accepts a late extension, even one with a handle
-    that a newer receive has superseded (recorded on AWS), and tells nobody.
+    that a newer receive has superseded (recorded on AWS), and tells nobody. A call without an answer, a fault of AWS's
+    and a throttle are no refusal: the next beat tries again.
 
     ``also`` are further things to keep alive with each beat, after the message: the lease of a claim, a task token. One
-    that raises a :class:`LabError` or is refused by AWS ends the beat as a refused extension does. ``held`` says for
-    how many seconds the message is held already (it has just been received); the first beat then is not made at once.
+    that raises, or is refused by AWS, ends the beat as a refused extension does; no answer, a throttle and an
+    ``OSError`` are tried again. ``held`` says for how many seconds the message is held already (it has just been
+    received); the first beat then is not made at once. With ``driven`` there is no thread: somebody calls :meth:`beat`
+    when it is :meth:`due`, each time in a thread of its own, and what hangs among ``also`` then holds up itself alone.
 
     >>> with Heartbeat(queue, message, every=5, extend=15, limit=600) as beat:      # doctest: +SKIP
     ...     for part in step:
@@ -57,21 +62,22 @@ class Heartbeat:
         driven: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        longest = float(facts("sqs.visibility.max"))
+        self._longest = float(facts("sqs.visibility.total_max"))
         if not isinstance(extend, int) or extend < 1:
             raise LabError(f"a heartbeat extends by whole seconds, 1 or more; extend is {extend!r}.")
         if not 0 < every <= extend / 2:
             raise LabError(
                 f"a heartbeat every {every} s is too seldom for {extend} s of visibility: half of it at most."
             )
-        if limit is not None and not 0 < limit <= longest:
-            raise LabError(f"a heartbeat can hold a message for {longest:.0f} s at most; limit is {limit}.")
+        if limit is not None and not 0 < limit <= self._longest:
+            raise LabError(f"a heartbeat can hold a message for {self._longest:.0f} s at most; limit is {limit}.")
         self.beats = 0
         self.lost: str | None = None
         self._queue, self._message = queue, message
         self._every, self._extend = every, extend
-        self._limit = longest if limit is None else limit
-        self._held, self._also = held, also
+        self._says = self._limit = self._longest if limit is None else limit
+        self._held = held
+        self._also = [_Kept(each) for each in also]
         self._clock = clock
         self._started = self._next = math.inf
         self._at_it = threading.Lock()
@@ -99,20 +105,36 @@ class Heartbeat:
         self.end()
         if self._thread:
             self._thread.join(timeout=10.0)
-        elif self._at_it.acquire(timeout=10.0):  # a beat under way would hide the message once more
+        elif self._at_it.acquire(timeout=10.0):  # an extension under way would hide the message once more
             self._at_it.release()
 
     def end(self) -> None:
         """No more beats from now on; returns at once."""
         self._end.set()
 
+    def restart(self, limit: float, also: Iterable[Callable[[], object]]) -> None:
+        """From now on hold for ``limit`` seconds, and keep ``also`` alive, too: a message's turn in its batch has come.
+
+        SQS's own limit since the receive stays.
+        """
+        self._also = [_Kept(each) for each in also]
+        self._says, self._limit = limit, min(self._longest, self._clock() - self._started + limit)
+
+    @property
+    def overdue(self) -> float:
+        """For how many seconds the limit has been over; negative before."""
+        return self._clock() - self._started - self._limit
+
+    @property
+    def holds(self) -> bool:
+        """Whether the message is known to be held at this moment."""
+        return self.lost is None and self._clock() < self._held_until
+
     def check(self) -> None:
         """Raise :class:`LeaseLost` if the message is not known to be held at this moment."""
-        lost = self.lost
-        if lost is None and self._clock() >= self._held_until:
-            lost = "no extension has come through in time"
-        if lost:
-            raise LeaseLost(f"message {self._message.id} is no longer held: {lost}.")
+        if not self.holds:
+            why = self.lost or "no extension has come through in time"
+            raise LeaseLost(f"message {self._message.id} is no longer held: {why}.")
 
     def due(self) -> bool:
         """Whether it is time for :meth:`beat`."""
@@ -120,40 +142,77 @@ class Heartbeat:
 
     def beat(self) -> None:
         """Make one beat now. One that is under way already is enough."""
-        if self._at_it.acquire(blocking=False):
-            try:
-                if self.lost is None and not self._end.is_set():
-                    self.lost = self._beat()
-            finally:
-                self._at_it.release()
+        if not self._at_it.acquire(blocking=False):
+            return
+        try:
+            if self._over():
+                return
+            self.lost = self._extended() or self.lost
+        finally:
+            self._at_it.release()
+        for kept in self._also:
+            if self._over():
+                return
+            self.lost = kept.alive() or self.lost
+
+    def _over(self) -> bool:
+        return self.lost is not None or self._end.is_set()
 
     def _run(self) -> None:
         while self.lost is None and not self._end.wait(self._every):
             self.beat()
 
-    def _beat(self) -> str | None:
+    def _extended(self) -> str | None:
         """One extension; returns why the message is no longer held, or None while it is."""
-        from botocore.exceptions import BotoCoreError, ClientError
-
         now = self._clock()
         self._next = now + self._every
         left = self._limit - (now - self._started)
         if left <= 0:
-            return f"the limit of {self._limit:g} s was reached"
+            return f"the limit of {self._says:g} s was reached"
         if (self.beats or self._held is not None) and now >= self._held_until:
             return "the last extension ran out before the next one came through"
         # Never beyond the limit: the message must be free for others when the bound is reached.
         seconds = max(1, min(self._extend, round(left)))
-        try:
+
+        def extend() -> None:
             self._queue.hide(self._message, seconds)
             self._held_until = now + seconds  # from before the call: SQS counts from a moment after it
-            for keep_alive in self._also:
-                keep_alive()
-        except ClientError as error:
-            return str(error.response["Error"]["Message"])
-        except LabError as error:
-            return str(error)
-        except BotoCoreError:
-            return None  # the endpoint may be back before the visibility ends: the next beat tries again
-        self.beats += 1
+            self.beats += 1
+
+        return _refusal(extend)
+
+
+class _Kept:
+    """Something kept alive beside the message."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self._call = call
+        self._at_it = threading.Lock()
+
+    def alive(self) -> str | None:
+        """Keep it alive, unless that is still under way; returns why it could not be."""
+        if not self._at_it.acquire(blocking=False):
+            return None
+        try:
+            return _refusal(self._call)
+        finally:
+            self._at_it.release()
+
+
+def _refusal(call: Callable[[], object]) -> str | None:
+    """Why ``call`` is refused for good; None when it succeeds, or may the next time."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        call()
+    except (BotoCoreError, ClientError) as error:
+        if passing(error):
+            return None  # the endpoint may be back before the visibility ends
+        return str(error.response["Error"].get("Message", error)) if isinstance(error, ClientError) else str(error)
+    except OSError:
         return None
+    except LabError as error:
+        return str(error)
+    except Exception as error:  # noqa: BLE001 - a thread has nobody to raise to: check() raises it
+        return f"{type(error).__name__}: {said(error)}"
+    return None

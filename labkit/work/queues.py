@@ -85,7 +85,11 @@ class Depth:
 
 
 class Queue:
-    """One queue, by client and URL. :meth:`create` makes one in a lab; the constructor takes one that exists."""
+    """One queue, by client and URL. :meth:`create` makes one in a lab; the constructor takes one that exists.
+
+    Asking about a queue raises :class:`QueueError` when it does not exist or does not answer; sending, receiving and
+    hiding raise what boto3 does.
+    """
 
     def __init__(self, client: Any, url: str, *, arn: str = "", dlq: Queue | None = None) -> None:
         self.client = client
@@ -168,7 +172,12 @@ class Queue:
                 raise QueueError(f"queue {name!r} was not created: {error}") from error
 
     def _attributes(self, *names: str) -> dict[str, str]:
-        answer = self.client.get_queue_attributes(QueueUrl=self.url, AttributeNames=list(names))
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            answer = self.client.get_queue_attributes(QueueUrl=self.url, AttributeNames=list(names))
+        except (BotoCoreError, ClientError) as error:
+            raise QueueError(f"queue {self.name} could not be asked for its {', '.join(names)}: {error}") from error
         found: dict[str, str] = answer.get("Attributes", {})  # absent when none of them is set
         return found
 
@@ -320,8 +329,11 @@ class Queue:
     def redrive(self) -> tuple[Queue | None, float]:
         """The dead-letter queue and maxReceiveCount, as SQS has them; ``(None, inf)`` where there is none.
 
-        A dead-letter queue that no longer exists counts as none: SQS leaves the message where it is then, too.
+        A dead-letter queue that no longer exists counts as none: SQS leaves the message where it is then, too. Raises
+        :class:`QueueError` when one of the two cannot be asked.
         """
+        from botocore.exceptions import BotoCoreError, ClientError
+
         policy = self._attributes("RedrivePolicy").get("RedrivePolicy")
         if not policy:
             return None, math.inf
@@ -330,8 +342,11 @@ class Queue:
             account, name = found["deadLetterTargetArn"].split(":")[4:6]
             try:
                 url = self.client.get_queue_url(QueueName=name, QueueOwnerAWSAccountId=account)["QueueUrl"]
-            except self.client.exceptions.QueueDoesNotExist:
-                return None, math.inf
+            except (BotoCoreError, ClientError) as error:
+                code = error.response["Error"]["Code"] if isinstance(error, ClientError) else ""
+                if code.endswith(("NonExistentQueue", "QueueDoesNotExist")):
+                    return None, math.inf
+                raise QueueError(f"the dead-letter queue of {self.name}, {name}, does not answer: {error}") from error
             self.dlq = Queue(self.client, url, arn=found["deadLetterTargetArn"])
         return self.dlq, float(found["maxReceiveCount"])
 

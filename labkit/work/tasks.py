@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -35,7 +36,7 @@ class Event:
     ``busy``        another worker is at it; the message comes back when that lease ends
     ``failed``      the message comes back
     ``dead``        the message is in the dead-letter queue, with ``error`` as its reason
-    ``lost``        taken over by another worker; what this one did is not recorded
+    ``lost``        not known to be held any more, and perhaps another worker's: this one leaves it alone
     ``released``    given back because the worker stops, or because its FIFO group must wait
     ``undeleted``   done, but the delete did not come through: a replay will follow
     ``poll_failed`` no delivery: the queue did not answer
@@ -57,12 +58,14 @@ class Task:
     """
 
     message: Message
-    body: Any
-    trace_id: str
     received_at: float  # on the monotonic clock
+    beat: Heartbeat
+    body: Any = None
+    trace_id: str = ""
     claim: Claim | None = None
-    beat: Heartbeat | None = None
-    abandoned: bool = False
+    begun: bool = False  # its turn in its batch has come
+    unclaimed: bool = False  # the store did not answer: that is no fault of the message
+    abandoned: bool = False  # given back while its step was at work
 
     @property
     def attempt(self) -> int:
@@ -71,9 +74,16 @@ class Task:
 
     def check(self) -> None:
         """Raise if this step should end: the message or the lease is no longer held, or the worker stops."""
-        if self.abandoned:
-            raise Stopped(f"the worker stops; {self.trace_id} was given back.")
-        if self.beat:
-            self.beat.check()
+        self.keep_on()
+        self.beat.check()
         if self.claim:
             self.claim.check()
+
+    def keep_on(self) -> None:
+        """Raise :class:`Stopped` if the message was given back meanwhile."""
+        if self.abandoned:
+            raise Stopped(f"the worker stops; {self.trace_id} was given back.")
+
+    def ended(self, kind: Kind, error: BaseException | None = None) -> Event:
+        """The event that says how this delivery ended."""
+        return Event(kind, self.message, self.trace_id, time.monotonic() - self.received_at, error)

@@ -12,6 +12,7 @@ over or finds the result. ``kill -9`` at any point costs time, never a step::
 
 from __future__ import annotations
 
+import inspect
 import math
 import signal
 import threading
@@ -19,17 +20,21 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 from labkit.control.envelope import Envelope
+from labkit.models._input import ModelError, number, whole
+from labkit.models._input import limit as fact
 from labkit.models.retry import Wait
-from labkit.state.idempotency import IdempotencyStore
+from labkit.state.idempotency import IdempotencyError, IdempotencyStore, Work
 from labkit.work.handler import Handler
-from labkit.work.queues import BatchError, Message, Queue
+from labkit.work.loops import Run
+from labkit.work.queues import Queue
 from labkit.work.tasks import Event, Poison, Stopped, Task, WorkerError
 
 __all__ = ["Event", "Poison", "Stopped", "Task", "Worker", "WorkerError"]
+
+_GIVING_BACK = 5.0  # seconds that giving back what is not finished may take at the end
 
 
 class Worker:
@@ -39,10 +44,20 @@ class Worker:
     in the key of the work. ``parse`` makes a message's body into what the step gets (with a store: an envelope or its
     dictionary); what it raises sends the message to the dead-letter queue at once, because a body does not become
     readable by trying again. ``visibility`` seconds are renewed at a third or sooner, together with the lease and
-    with what ``keep_alive(task)`` returns (a task token's heartbeat), for ``limit`` seconds at most. ``retry`` says
-    how long a failed message is hidden, by its receives; without it, until its visibility ends. ``then(task, result)``
-    follows a recorded result and runs at least once: a completion event, a callback. ``prefetch`` messages come with
-    one receive and are handled one after the other. ``on_event`` is called from the threads.
+    with what ``keep_alive(task)`` returns (a task token's heartbeat), for ``limit`` seconds at most. A step that goes
+    on after that keeps its thread, which nobody can take from it: when all threads are gone so, :meth:`run` ends.
+
+    ``retry`` says how long a failed message is hidden, by its receives; without it, until its visibility ends. Whatever
+    a step raises is a failure. At the last receive that the queue allows, a failed message goes to the dead-letter
+    queue, with the reason. ``then(task, result)`` follows a recorded result and runs at least once: a completion event,
+    a callback. What it raises is a failure of the message and not of the work: the result stands, also where the
+    message ends in the dead-letter queue, and a redrive from there runs ``then`` again, not the step.
+
+    ``prefetch`` messages come with one receive and are handled one after the other; those that wait are kept as well.
+    On a FIFO queue a failure gives back the rest of its group, and every return counts as a receive: leave it at 1
+    there, or give the queue many receives. ``on_event`` is called from the threads. What it raises ends the worker.
+    All of these are plain functions, not ``async`` ones. Raises :class:`WorkerError` for settings that cannot work, and
+    :class:`~labkit.work.queues.QueueError` when the queue does not answer.
     """
 
     def __init__(
@@ -64,11 +79,28 @@ class Worker:
         keep_alive: Callable[[Task], Iterable[Callable[[], object]]] = lambda task: (),
         on_event: Callable[[Event], object] = lambda event: None,
     ) -> None:
-        if not 1 <= threads <= 256 or not 1 <= prefetch <= 10 or not 0 <= wait <= 20 or visibility < 1:
+        if not isinstance(queue, Queue) or not isinstance(store, IdempotencyStore | None):
             raise WorkerError(
-                "a worker has 1 to 256 threads, a prefetch of 1 to 10, a wait of 0 to 20 s and a visibility of 1 s or "
-                f"more; got {threads}, {prefetch}, {wait}, {visibility}."
+                f"a worker has a Queue and an IdempotencyStore or None; got {queue!r:.80}, {store!r:.80}."
             )
+        try:
+            whole("threads", threads, high=256)
+            whole("prefetch", prefetch, high=fact("sqs.receive.max"))
+            whole("visibility", visibility, high=fact("sqs.visibility.max"))
+            whole("wait", wait, low=0, high=fact("sqs.long_poll.max"))
+            number("limit", limit, low=1, high=fact("sqs.visibility.total_max"), unit="s")
+            number("grace", grace, high=fact("sqs.visibility.total_max"), unit="s")
+            Work.named("any", consumer or queue.name, None)
+        except (ModelError, IdempotencyError) as error:
+            raise WorkerError(f"a worker cannot run so: {error}") from error
+        needed = {"step": step, "parse": parse, "keep_alive": keep_alive, "on_event": on_event}
+        for name, hook in {**needed, "then": then, "retry": retry}.items():
+            optional = hook is None and name not in needed
+            lazy = inspect.iscoroutinefunction(hook) or inspect.isasyncgenfunction(hook)
+            if inspect.isgeneratorfunction(hook) and name != "keep_alive":
+                lazy = True
+            if lazy or not (optional or callable(hook)):
+                raise WorkerError(f"{name} is a plain function, no async one and no generator; got {hook!r:.80}.")
         if store is not None and not store.lease < visibility:
             raise WorkerError(
                 f"a lease of {store.lease:g} s must be shorter than the visibility of {visibility} s: the message that "
@@ -80,126 +112,90 @@ class Worker:
             queue, step, store, consumer or queue.name, parse, visibility, limit, retry, then, keep_alive
         )
         # Often enough that a beat is never much later than it is due, and a signal never waits long.
-        self._tick = min(0.1, self._handler.every / 8)
+        self._tick = max(0.005, min(0.1, self._handler.every / 8))
         self._stop = threading.Event()
-        self._guard = threading.Lock()
-        self._counts: Counter[str] = Counter()
-        self._broken: BaseException | None = None
-
-    # -- the run ---------------------------------------------------------------------------------------------------
+        self._runs = threading.Lock()
 
     def run(self, *, until_empty: bool = False, seconds: float | None = None) -> Counter[str]:
         """Work until :meth:`stop`, SIGTERM (in the main thread), ``seconds``, or until nothing is left in the queue.
 
         Then it receives nothing more, lets the steps at work finish within ``grace`` seconds, and gives back what is
-        not finished. Returns how many deliveries ended how, by :class:`Event` kind. Raises :class:`WorkerError` when a
-        hook broke: no message is lost by that.
+        not finished. Returns how many deliveries ended how, by :class:`Event` kind.
+
+        A queue or a store that does not answer is asked again, more and more seldom: a service waits for it, however
+        long that takes. With ``until_empty`` the queue is waited for a minute, and then that is an error. Raises
+        :class:`WorkerError` for that, when a hook broke, when no thread is left that could work, and when the worker
+        runs already. No message is lost by any of them. ``KeyboardInterrupt`` ends it like a stop and comes through; a
+        second one ends the grace.
         """
-        self._stop.clear()
-        self._counts, self._broken = Counter(), None
-        end = math.inf if seconds is None else time.monotonic() + seconds
+        try:
+            end = math.inf if seconds is None else time.monotonic() + number("seconds", seconds, unit="s")
+        except ModelError as error:
+            raise WorkerError(f"a worker cannot run so: {error}") from error
+        if not self._runs.acquire(blocking=False):
+            raise WorkerError("this worker runs already; for another run at the same time, make another worker.")
+        try:
+            return self._run(Run(self, self._handler, until_empty, self._stop), end)
+        finally:
+            # Loops that outlive this run, in a step that does not end, keep the old one: they stay stopped.
+            self._stop = threading.Event()
+            self._runs.release()
+
+    def stop(self) -> None:
+        """Have :meth:`run` end: finish or give back. From any thread; returns at once.
+
+        Where the worker does not run, the next run ends at once: a stop that comes too early is no stop that is lost.
+        """
+        self._stop.set()
+
+    def _run(self, run: Run, end: float) -> Counter[str]:
         loops = [
-            threading.Thread(target=self._loop, args=(until_empty,), name=f"labkit-worker-{number}", daemon=True)
-            for number in range(self.threads)
+            threading.Thread(target=run.loop, name=f"labkit-worker-{place}", daemon=True)
+            for place in range(self.threads)
         ]
-        with self._ended_by_sigterm():
+        with _ended_by_sigterm(run):
             try:
                 for loop in loops:
                     loop.start()
-                while self._beating(loops) and not self._stop.is_set() and time.monotonic() < end:
+                while self._beating(run, loops) and not run.ends and time.monotonic() < end:
                     _join(loops, self._tick)
             finally:
-                self._stop.set()
-                last = time.monotonic() + self.grace
-                while self._beating(loops) and time.monotonic() < last:
-                    _join(loops, min(self._tick, last - time.monotonic()))
-                for event in self._handler.give_back():
-                    self._tell(event)
-                _join(loops, 1.0)
-        if self._broken is not None:
-            raise WorkerError(f"the worker stopped because a hook broke: {self._broken!r}.") from self._broken
-        with self._guard:
-            return Counter(self._counts)
-
-    def stop(self) -> None:
-        """Have :meth:`run` end: finish or give back. From any thread; returns at once."""
-        self._stop.set()
-
-    def _beating(self, loops: Sequence[threading.Thread]) -> bool:
-        """Let the steps at work keep their messages; True while there is a loop that could have one."""
-        self._handler.beat()
-        return any(loop.is_alive() for loop in loops)
-
-    @contextmanager
-    def _ended_by_sigterm(self) -> Iterator[None]:
-        if threading.current_thread() is not threading.main_thread():
-            yield  # signals are the main thread's affair
-            return
-        before = signal.signal(signal.SIGTERM, lambda number, frame: self.stop())
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGTERM, before)
-
-    def _loop(self, until_empty: bool) -> None:
-        from botocore.exceptions import BotoCoreError, ClientError
-
-        failures = 0
-        try:
-            while not self._stop.is_set():
+                run.stop.set()
                 try:
-                    batch = self.queue.receive(self.prefetch, wait=self.wait, visibility=self.visibility)
-                    if not batch and until_empty and self.queue.depth().total == 0:
-                        return
-                except (BotoCoreError, ClientError) as error:
-                    failures += 1
-                    self._tell(Event("poll_failed", error=error))
-                    self._stop.wait(min(30.0, 0.25 * 2 ** min(failures, 8)))
-                else:
-                    failures = 0
-                    self._batch(batch, time.monotonic())
-        except BaseException as error:  # noqa: BLE001 - a thread has nobody to raise to: run() raises it
-            self._broken = error
-            self._stop.set()
+                    last = time.monotonic() + self.grace
+                    while self._beating(run, loops) and time.monotonic() < last:
+                        _join(loops, min(self._tick, last - time.monotonic()))
+                finally:
+                    self._handler.give_back(_GIVING_BACK, run.tell)
+                    _join([*loops, *run.helpers], 1.0)
+        if run.broken is not None:
+            raise run.broken
+        return run.counts
 
-    def _batch(self, batch: Sequence[Message], received_at: float) -> None:
-        finished: list[Event] = []
-        held_up: set[str | None] = set()  # groups of a FIFO queue in which a failure has come first
-        try:
-            for message in batch:
-                if self._stop.is_set() or (self.queue.fifo and message.group in held_up):
-                    self._handler.hide(message, 0)
-                    self._tell(Event("released", message))
-                    continue
-                event = self._handler.deliver(message, received_at)
-                if event is None:
-                    continue
-                if event.kind in ("done", "replayed"):
-                    finished.append(event)
-                    if time.monotonic() - received_at > self._handler.every:
-                        self._delete(finished)
-                    continue
-                if event.kind != "dead":
-                    held_up.add(message.group)
-                self._tell(event)
-        finally:
-            self._delete(finished)
+    def _beating(self, run: Run, loops: Sequence[threading.Thread]) -> bool:
+        """Let what is in hand be kept and what is done be deleted; True while there is a loop that works."""
+        self._handler.beat()
+        run.delete_what_waits()
+        if not run.stop.is_set() and self._handler.overdue(self.grace) >= self.threads:
+            run.breaks(WorkerError(f"no thread is left: {self.threads} steps went on after their limit was over."))
+        return any(thread.is_alive() for thread in (*loops, *run.helpers))
 
-    def _delete(self, finished: list[Event]) -> None:
-        """Delete what is done, and only now say that it is."""
-        events, finished[:] = list(finished), []
-        left: dict[int, tuple[str, str]] = {}
-        try:
-            self.queue.delete(*(event.message for event in events if event.message))
-        except BatchError as error:
-            left = error.failed
-        for number, event in enumerate(events):
-            self._tell(replace(event, kind="undeleted") if number in left else event)
 
-    def _tell(self, event: Event) -> None:
-        with self._guard:
-            self._counts[event.kind] += 1
-        self.on_event(event)
+@contextmanager
+def _ended_by_sigterm(run: Run) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are the main thread's affair
+        return
+
+    def handle(number: int, frame: object) -> None:
+        run.told = True  # and nothing with a lock in it: the main thread may be holding that lock just now
+
+    before = signal.signal(signal.SIGTERM, handle)
+    try:
+        yield
+    finally:
+        if before is not None:  # None: it was not Python that had set it
+            signal.signal(signal.SIGTERM, before)
 
 
 def _join(threads: Iterable[threading.Thread], seconds: float) -> None:

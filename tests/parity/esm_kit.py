@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .conftest import Aws
-from .lambda_kit import function, log, until
+from .lambda_kit import function, invoke, log, until
 from .sqs_helpers import arn_of, counts, queue
 
 GUIDE = "AWS documentation: Lambda Developer Guide"
@@ -102,6 +102,13 @@ class Work:
         lines = [line for line in log(self.aws, self.name) if MARK in line]
         calls = [Call(**json.loads(line[line.index(MARK) + len(MARK) :])) for line in lines]
         return sorted(calls, key=lambda call: call.began)
+
+    def told(self) -> list[Call]:
+        """The invocations so far. As the log may lag behind, one of our own goes last and is waited for."""
+        mark = f"mark {time.time_ns()}"
+        invoke(self.aws, self.name, {"Records": [{"body": mark}]})
+        until(lambda: any(call.bodies == [mark] for call in self.heard()))
+        return [call for call in self.heard() if not call.bodies[0].startswith("mark ")]
 
     def calls(self, number: int, *, within: float = 20) -> list[Call]:
         """The invocations, once there are ``number`` of them."""

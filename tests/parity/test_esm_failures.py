@@ -177,6 +177,7 @@ def test_a_throttled_batch_is_tried_again(aws: Aws) -> None:
     work.map()
     work.send("later")
     until(lambda: work.depth()[1] == 1, within=5)
+    time.sleep(1)  # it has been received: now it is throttled
     api.delete_function_concurrency(FunctionName=work.name)
     (call,) = work.calls(1)
     assert call.receives == [1]

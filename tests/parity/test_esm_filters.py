@@ -26,7 +26,7 @@ def delivered(aws: Aws, bodies: list[str], *patterns: Any, **attributes: Any) ->
     work.drained()
     assert work.dead
     assert counts(aws.client("sqs"), work.dead) == (0, 0, 0)
-    return sorted(body for call in work.heard() for body in call.bodies)
+    return sorted(body for call in work.told() for body in call.bodies)
 
 
 @row(
@@ -52,8 +52,9 @@ def check(aws: Aws, rules: Rules) -> None:
         work.map(wait=False, FilterCriteria=criteria({"body": rule}))
     for work in works:
         work.drained()
-    seen = {record["eventSourceARN"]: record["body"] for call in first.heard() for record in call.records}
-    assert sum(call.count for call in first.heard()) == len(rules)
+    calls = first.told()
+    seen = {record["eventSourceARN"]: record["body"] for call in calls for record in call.records}
+    assert sum(call.count for call in calls) == len(rules)
     assert seen == {work.arn: json.dumps(good) for work, (_, good, _) in zip(works, rules, strict=True)}
 
 

@@ -103,12 +103,9 @@ def test_retries(aws: Aws, dead: str) -> None:
     }
     assert record["requestPayload"] == {"why": "no stock"}
     assert record["responseContext"] == {"statusCode": 200, "executedVersion": "$LATEST", "functionError": "Unhandled"}
-    assert record["responsePayload"] == {
-        "errorMessage": "no stock",
-        "errorType": "ValueError",
-        "requestId": request,
-        "stackTrace": ["  File \"/var/task/index.py\", line 3, in handler\n    raise ValueError(event['why'])\n"],
-    }
+    # The frames of the stack are another row's: lambda.error.class_name.
+    assert record["responsePayload"].pop("stackTrace")
+    assert record["responsePayload"] == {"errorMessage": "no stock", "errorType": "ValueError", "requestId": request}
     assert attempts(aws, "fails") == 3
     ends = [line for line in log(aws, "fails") if line.startswith("END")]
     assert [line.strip() for line in ends] == [f"END RequestId: {request}"] * 3
@@ -159,7 +156,7 @@ def test_dead_letter_queue(aws: Aws, dead: str) -> None:
     aws.client("lambda").put_function_event_invoke_config(FunctionName="fails", MaximumRetryAttempts=0)
     answer = aws.client("lambda").invoke(FunctionName="fails", InvocationType="Event", Payload=b'{"why":   "no stock"}')
     message = messages(aws, dead)[0]
-    assert message["Body"] == '{"why":   "no stock"}'
+    assert message["Body"] == '{"why":   "no stock"}'  # the digest in the recorded message is that of the bytes sent
     assert message["MessageAttributes"] == {
         "RequestID": {"DataType": "String", "StringValue": answer["ResponseMetadata"]["RequestId"]},
         "ErrorCode": {"DataType": "Number", "StringValue": "200"},
@@ -381,6 +378,10 @@ def test_loop_of_destinations(aws: Aws) -> None:
     destinations(aws, "first", success=second)
     destinations(aws, "second", success=first)
     send(aws, "first")
-    until(lambda: attempts(aws, "first") + attempts(aws, "second") == 16, within=30)
-    time.sleep(0.5)
-    assert attempts(aws, "first") + attempts(aws, "second") == 16
+    try:
+        until(lambda: attempts(aws, "first") + attempts(aws, "second") == 16, within=30)
+        time.sleep(0.5)
+        assert attempts(aws, "first") + attempts(aws, "second") == 16
+    finally:
+        for name in ("first", "second"):  # where nothing stops them, they go on for ever
+            aws.client("lambda").delete_function(FunctionName=name)

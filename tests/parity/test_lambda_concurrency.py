@@ -161,7 +161,10 @@ def test_recursion(aws: Aws) -> None:
     """
     function(aws, "again", source, timeout=20)
     send(aws, "again", 1)
-    stopped = until(lambda: [line for line in log(aws, "again") if line.startswith("stopped at")], within=60)
-    assert stopped == ["stopped at 16\n"]
-    time.sleep(0.5)
-    assert metric(aws, "Invocations", FunctionName="again") == 16
+    try:
+        stopped = until(lambda: [line for line in log(aws, "again") if line.startswith("stopped at")], within=60)
+        assert stopped == ["stopped at 16\n"]
+        time.sleep(0.5)
+        assert metric(aws, "Invocations", FunctionName="again") == 16
+    finally:
+        aws.client("lambda").delete_function(FunctionName="again")  # where nothing stops it, it goes on for ever

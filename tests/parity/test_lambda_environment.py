@@ -230,7 +230,7 @@ def test_no_old_code_after_an_update(aws: Aws) -> None:
     source = "import time\nprint('made')\ndef handler(event, context):\n    time.sleep(0.02)\n    return {number}"
     function(aws, "changes", source.format(number=0), timeout=10)
     with ThreadPoolExecutor(4) as pool:
-        for number in range(1, 5):
+        for number in range(1, 9):
             busy = [pool.submit(invoke, aws, "changes") for _ in range(12)]
             replace(aws, "changes", source.format(number=number))
             after = [pool.submit(invoke, aws, "changes") for _ in range(6)]

@@ -150,7 +150,7 @@ def test_timeout(aws: Aws) -> None:
     import os, tempfile, time
 
     seen = []
-    path = os.path.join(tempfile.gettempdir(), "kept")
+    path = os.path.join(tempfile.gettempdir(), os.environ["KEPT"])
 
 
     def handler(event, context):
@@ -160,7 +160,7 @@ def test_timeout(aws: Aws) -> None:
         time.sleep(event)
         return [len(seen), open(path).read()]
     """
-    function(aws, "sleeps", source, timeout=1)
+    function(aws, "sleeps", source, timeout=1, env={"KEPT": f"kept-{aws.account}"})
     assert invoke(aws, "sleeps", 0)[2] == [1, "."]
     answer = call(aws, "sleeps", 30)
     assert answer["FunctionError"] == "Unhandled"

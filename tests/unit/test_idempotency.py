@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import string
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -11,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
@@ -225,6 +228,78 @@ def test_calls_that_the_sdk_repeats_are_recognised(store: IdempotencyStore) -> N
     assert claim.complete("once") == "once"
 
 
+class Vanishing:
+    """A client at whose first takeover the row is gone: TTL has deleted it since it was in the way."""
+
+    def __init__(self, client: Any) -> None:
+        self.client, self.exceptions = client, client.exceptions
+
+    def put_item(self, **call: Any) -> Any:
+        return self.client.put_item(**call)
+
+    def update_item(self, **call: Any) -> Any:
+        self.client.delete_item(TableName=call["TableName"], Key=call["Key"])
+        return self.client.update_item(**call)
+
+
+def test_a_row_that_ttl_deletes_meanwhile_is_in_nobodys_way(store: IdempotencyStore, clock: Clock) -> None:
+    store.claim(WORK).complete("old")
+    clock.now += WINDOW + 2
+    store.client = Vanishing(store.client)
+    claim = store.claim(WORK)
+    assert (claim.done, claim.attempt) == (False, 1)
+
+
+class OtherClasses:
+    """A client in whose first use two threads raced: each has got exception classes of its own."""
+
+    def __init__(self, client: Any) -> None:
+        self.put_item, self.update_item = client.put_item, client.update_item
+        self.exceptions = SimpleNamespace(ConditionalCheckFailedException=type("Theirs", (ClientError,), {}))
+
+
+def test_a_refusal_is_known_by_its_code(store: IdempotencyStore, clock: Clock) -> None:
+    store.client = OtherClasses(store.client)
+    late = store.claim(WORK)
+    with pytest.raises(Busy):
+        store.claim(WORK)
+    clock.now += LEASE + 1
+    store.claim(WORK)
+    with pytest.raises(Fenced):
+        late.complete("late")
+
+
+def test_ttl_never_deletes_what_somebody_is_at_work_on(store: IdempotencyStore, clock: Clock) -> None:
+    def expires() -> int:
+        record = store.look(WORK)
+        assert record is not None
+        return record.expires_at
+
+    claim = store.claim(WORK)
+    clock.now += WINDOW - 1
+    claim.renew()
+    assert expires() >= clock.now + WINDOW
+    context = SimpleNamespace(get_remaining_time_in_millis=lambda: (WINDOW + 500) * 1000)
+    clock.now += WINDOW * 2
+    store.for_invocation(context).claim(WORK)
+    assert expires() >= clock.now + WINDOW + 500
+
+
+class Wordless(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(("error", "says"), [(Wordless(), "could not be had"), (ValueError("a\ud800b"), "a?b")])
+def test_an_error_without_proper_words_releases_the_claim(store: IdempotencyStore, error: Exception, says: str) -> None:
+    with pytest.raises(type(error)), store.claim(WORK):
+        raise error
+    record = store.look(WORK)
+    assert record is not None
+    assert says in record.failure
+    assert store.claim(WORK).attempt == 2  # at once
+
+
 # -- results -----------------------------------------------------------------------------------------------------------
 
 
@@ -245,6 +320,44 @@ def test_big_results_go_to_s3(lab: Lab, store: IdempotencyStore) -> None:
     store.objects = None
     with pytest.raises(IdempotencyError, match="given no objects="):
         store.claim(WORK)
+
+
+def test_a_large_result_on_its_way_holds_up_no_renewal(lab: Lab, store: IdempotencyStore) -> None:
+    store.objects = Objects.create(lab, "results")
+    put, under_way, go_on = store.objects.put, threading.Event(), threading.Event()
+
+    def slow(folder: str, body: bytes) -> Any:
+        under_way.set()
+        assert go_on.wait(20)
+        return put(folder, body)
+
+    store.objects.put = slow  # type: ignore[method-assign]
+    claim = store.claim(WORK)
+    with ThreadPoolExecutor(2) as pool:
+        done = pool.submit(claim.complete, "x" * 100_000)
+        try:
+            assert under_way.wait(20)
+            pool.submit(claim.renew).result(20)
+            assert not done.done()
+        finally:
+            go_on.set()
+        assert done.result(20) == "x" * 100_000
+
+
+@pytest.mark.parametrize("trace_id", ["x" * 2048, "é" * 1024, "../../a", "..", "a\x00b#c", " "])
+def test_a_result_in_s3_can_be_had_whatever_the_work_is_called(
+    lab: Lab, store: IdempotencyStore, trace_id: str
+) -> None:
+    store.objects, store.inline = Objects.create(lab, "results"), 10
+    work = Work.named(trace_id, "consumer/with a slash", 1)
+    for _ in range(2):
+        assert store.run(work, lambda _: "long enough for S3") == "long enough for S3"
+    record = store.look(work)
+    assert record is not None
+    key = str(record.result_ref).partition("#")[0]
+    assert len(key) <= 1024  # S3's limit for a key
+    assert set(key) <= {*string.ascii_letters, *string.digits, *"/._-"}
+    assert ".." not in key
 
 
 @pytest.mark.parametrize("result", [float("nan"), object(), {1: {2}}])
@@ -304,6 +417,12 @@ def test_in_a_lambda_the_lease_is_the_time_that_is_left(store: IdempotencyStore,
         (lambda: Work.named("t", "x" * 1025, 1), "consumer of 1 to 1024 bytes"),
         (lambda: Work.named("t", "c", {1, 2}), "not what JSON can hold"),
         (lambda: Work.of({"payload": 1}, "c"), "has a trace_id; this has none"),
+        (lambda: Work.of(None, "c"), "an envelope has fields; this is NoneType"),
+        (lambda: Work.of([1], "c"), "an envelope has fields; this is list"),
+        (lambda: Work.of({"trace_id": "t", "payload_ref": "s3://x"}, "c"), "a payload_ref has fields; this is str"),
+        (lambda: Work.of({"trace_id": "t", "payload_ref": {"key": "k"}}, "c"), "a sha256 of 64 hex digits"),
+        (lambda: Work.of({"trace_id": 5, "payload": 1}, "c"), "trace_id of 1 to 2048 bytes"),
+        (lambda: Work.named("\ud800", "c", 1), "trace_id of 1 to 2048 bytes"),
     ],
 )
 def test_bad_work_is_refused(make: Any, says: str) -> None:
@@ -326,10 +445,32 @@ def test_the_window_covers_everything_that_can_bring_the_work_back(lab: Lab) -> 
     assert IdempotencyStore(client, "t", covers=guide).window == guide.needed
 
 
-@pytest.mark.parametrize("lease", [0, -1, float("nan"), 1e9])
-def test_a_lease_has_bounds(lab: Lab, lease: float) -> None:
-    with pytest.raises(IdempotencyError, match="a lease is longer than 0 s"):
-        IdempotencyStore(lab.client("dynamodb"), "t", lease=lease)
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"lease": 0}, "a lease is longer than 0 s"),
+        ({"lease": 1e9}, "not longer than the window of 432000 s"),
+        ({"lease": -1}, "lease must be at least 0 s; got -1"),
+        ({"lease": float("nan")}, "lease must be"),
+        ({"lease": "60"}, "lease must be"),
+        ({"window": float("nan")}, "window must be"),
+        ({"window": float("inf")}, "window must be"),
+        ({"covers": Window(replay=float("inf"))}, "window must be"),
+        ({"covers": Window(event_age=0, retention=0)}, "the window of 0 s"),
+        ({"inline": -1}, "inline must be"),
+        ({"inline": 10**6}, "inline must be a whole number from 0 to 401408"),
+        ({"objects": "bucket"}, "objects is what Objects.create makes"),
+    ],
+)
+def test_settings_have_bounds(lab: Lab, options: dict[str, Any], says: str) -> None:
+    with pytest.raises(IdempotencyError, match=says):
+        IdempotencyStore(lab.client("dynamodb"), "t", **options)
+
+
+@pytest.mark.parametrize("name", ["steps", "no name for a table!"])
+def test_a_table_that_is_refused_is_a_sentence(lab: Lab, store: IdempotencyStore, name: str) -> None:
+    with pytest.raises(IdempotencyError, match=f"table '{name}' was not created"):
+        IdempotencyStore.create(lab, name)
 
 
 def test_refused_settings_make_no_table(lab: Lab) -> None:

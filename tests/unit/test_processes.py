@@ -134,21 +134,156 @@ def test_children_end_with_their_parent(folder: Path) -> None:
     until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
 
 
+def test_an_orphan_that_hears_no_signal_ends_too_and_leaves_no_file(tmp_path: Path) -> None:
+    script = (
+        "import time; from labkit.work.processes import Processes\n"
+        "with Processes('tests.unit.odd_workers:deaf', 1, grace=0.5) as fleet: print(fleet.pids[0], flush=True); "
+        "time.sleep(60)"
+    )
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "tmp").mkdir()
+    environment = {**os.environ, "ODD_FOLDER": str(tmp_path / "odd"), "TMPDIR": str(tmp_path / "tmp")}
+    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=environment)
+    with parent:
+        assert parent.stdout is not None
+        child = psutil.Process(int(parent.stdout.readline()))
+        until(lambda: (tmp_path / "odd" / "said").exists())
+        parent.kill()
+    until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+# -- the end, and what is left -----------------------------------------------------------------------------------------
+
+
+def said(folder: Path) -> str:
+    until((folder / "said").exists)
+    return (folder / "said").read_text()
+
+
+def test_what_a_worker_has_started_ends_with_it(tmp_path: Path) -> None:
+    with Processes("tests.unit.odd_workers:parent", 1, environment={"ODD_FOLDER": str(tmp_path)}):
+        grandchild = psutil.Process(int(said(tmp_path)))
+        assert grandchild.is_running()
+    until(lambda: not grandchild.is_running() or grandchild.status() == psutil.STATUS_ZOMBIE)
+
+
+def test_an_interrupt_while_they_end_leaves_none_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Processes("tests.unit.odd_workers:deaf", 1, environment={"ODD_FOLDER": str(tmp_path)}).start()
+    said(tmp_path)
+    [pid] = fleet.pids
+
+    sleep = time.sleep
+
+    def interrupted(seconds: float) -> None:
+        monkeypatch.setattr(time, "sleep", sleep)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fleet.stop()
+    assert not psutil.pid_exists(pid)
+
+
+def test_one_that_ends_well_does_not_hide_another_that_died(tmp_path: Path) -> None:
+    with Processes("tests.unit.odd_workers:once", 3, environment={"ODD_FOLDER": str(tmp_path)}) as fleet:
+        everyone = {process.pid for process in fleet._running}
+        until(lambda: len(fleet.pids) == 1)  # both are over when look() sees them
+        assert fleet.look()
+        everyone |= set(fleet.pids)
+        assert (len(fleet.pids), fleet.restarted) == (2, 1)
+    assert fleet.counts == {"done": 1}
+    assert not any(psutil.pid_exists(pid) for pid in everyone)
+
+
+def test_they_are_started_once_and_the_halves_of_a_start_are_ended(tmp_path: Path) -> None:
+    environment = {"ODD_FOLDER": str(tmp_path)}
+    with (
+        Processes("tests.unit.odd_workers:deaf", 1, environment=environment, grace=0) as fleet,
+        pytest.raises(WorkerError, match="run already"),
+    ):
+        fleet.start()
+    with pytest.raises(WorkerError, match=r"no worker could be started: .*no-such-folder"):
+        Processes("tests.unit.odd_workers:deaf", 2, folder=tmp_path / "no-such-folder").start()
+
+
+def test_a_thread_that_a_step_left_does_not_hold_up_the_end() -> None:
+    says = "died 1 times, the last one with this: RuntimeError: broke"
+    with Processes("tests.unit.odd_workers:held_up", 1, restarts=0) as fleet, pytest.raises(WorkerError, match=says):
+        fleet.wait(30)
+
+
+# -- those that cannot live --------------------------------------------------------------------------------------------
+
+
 def test_a_worker_that_cannot_live_is_an_error_and_no_loop() -> None:
-    with Processes("tests.unit.no_such:make", 2, restarts=3) as fleet, pytest.raises(WorkerError, match="died 4 times"):
+    says = "died 4 times, .*could not make its worker: .*nobody answers"
+    with Processes("tests.unit.odd_workers:no_answer", 2, restarts=3) as fleet, pytest.raises(WorkerError, match=says):
         fleet.wait(30)
     assert fleet.pids == []
+
+
+@pytest.mark.parametrize(
+    ("factory", "says"),
+    [
+        ("tests.unit.no_such:make", "there is no worker tests.unit.no_such:make: .*No module named"),
+        ("tests.unit.odd_workers:unset", r"makes no worker: KeyError: 'QUEUE_URL' \(.*odd_workers.py, line \d+\)"),
+        ("tests.unit.odd_workers:leaves", "makes no worker: SystemExit: 0"),
+    ],
+)
+def test_a_worker_that_cannot_begin_is_said_at_once(capfd: pytest.CaptureFixture[str], factory: str, says: str) -> None:
+    with Processes(factory, 2) as fleet, pytest.raises(WorkerError, match=says):
+        fleet.wait(30)
+    assert fleet.restarted == 0
+    assert capfd.readouterr().err == ""  # the sentence comes from here, and not from each of them
+
+
+@pytest.mark.parametrize("options", [{"count": 0}, {"count": 65}, {"count": 2.5}, {"count": "2"}, {"grace": -1}])
+def test_processes_that_cannot_be_are_refused(options: dict[str, object]) -> None:
+    with pytest.raises(WorkerError, match=r"processes cannot run so: (count|grace) must be"):
+        Processes("a:b", **{"count": 1, **options})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("target", "says"),
     [
         ("labkit", "module:factory"),
+        (".places:home", "module:factory"),
         ("labkit.no_such:make", "there is no worker labkit.no_such:make"),
         ("labkit.places:no_such", "there is no worker labkit.places:no_such"),
         ("labkit.places:home", "and no worker"),
+        ("labkit.work.worker:Worker", "makes no worker: TypeError"),
     ],
 )
 def test_what_is_no_worker_is_said(target: str, says: str) -> None:
     with pytest.raises(WorkerError, match=says):
         load(target)
+
+
+# -- labkit run --------------------------------------------------------------------------------------------------------
+
+
+def labkit_run(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "labkit.cli", "run", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_ctrl_c_ends_labkit_run_with_what_was_done(queue: Queue, folder: Path) -> None:
+    queue.send_batch([envelope.detail() for envelope in steps(3)])
+    with labkit_run(FACTORY, "--processes", "2") as command:
+        until(lambda: len(lines(folder, "recorded")) == 3 and queue.depth().total == 0)
+        for process in [command.pid, *(child.pid for child in psutil.Process(command.pid).children())]:
+            if os.getpgid(process) == os.getpgid(command.pid):  # what a terminal does
+                os.kill(process, signal.SIGINT)
+        out, errors = command.communicate(timeout=30)
+    assert (command.returncode, out, errors) == (0, "done 3\n", "")
+
+
+def test_labkit_run_says_a_wrong_name_once() -> None:
+    with labkit_run("labkit.no_such:make", "--processes", "3") as command:
+        out, errors = command.communicate(timeout=30)
+    assert (command.returncode, out) == (1, "")
+    assert (
+        errors
+        == "labkit: there is no worker labkit.no_such:make: ModuleNotFoundError: No module named 'labkit.no_such'.\n"
+    )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from labkit import Lab
 from labkit.errors import LabError
@@ -202,6 +204,108 @@ def test_a_heartbeat_that_never_came_through_does_not_say_that_the_message_is_he
         beat.check()
     with pytest.raises(LabError, match="a heartbeat runs once"), beat:
         pass
+
+
+def driven(hide: Any, **options: Any) -> Heartbeat:
+    """A heartbeat without a thread, on a queue that is nothing but ``hide``."""
+    client = type("Client", (), {"change_message_visibility": lambda self, **call: hide(call["VisibilityTimeout"])})()
+    message = Message(id="m", body="", receipt="r", receives=1, sent_at=0)
+    queue = Queue(client, "http://127.0.0.1:9/1/work", arn="arn")
+    return Heartbeat(queue, message, **{"every": 1, "extend": 3, "held": 3, "driven": True, **options})
+
+
+def refused(code: str, status: int = 400) -> ClientError:
+    says = {"Error": {"Code": code, "Message": "says no"}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    return ClientError(says, "ChangeMessageVisibility")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("error", "lost"),
+    [
+        (refused("RequestThrottled"), None),
+        (refused("ProvisionedThroughputExceededException"), None),
+        (refused("InternalError", 500), None),
+        (refused("ReceiptHandleIsInvalid"), "says no"),
+        (refused("AccessDenied", 403), "says no"),
+        (TimeoutError("of a client that is not boto3"), None),
+        (ValueError("a\ud800"), "ValueError: a?"),
+        (LabError("fenced"), "fenced"),
+    ],
+)
+@pytest.mark.parametrize("where", ["message", "also"])
+def test_a_heartbeat_knows_a_refusal_from_trouble_that_passes(where: str, error: Exception, lost: str | None) -> None:
+    def broken(*_: Any) -> None:
+        raise error
+
+    now = [0.0]
+    hide, also = (broken, []) if where == "message" else (lambda seconds: None, [broken])
+    with driven(hide, also=also, clock=lambda: now[0]) as beat:
+        now[0] = 1.0
+        beat.beat()
+        assert beat.lost == lost
+        assert beat.holds is (lost is None)
+
+
+def test_what_hangs_beside_the_message_holds_up_itself_alone() -> None:
+    hidden: list[int] = []
+    hangs, go_on, calls = threading.Event(), threading.Event(), []
+
+    def hanging() -> None:
+        calls.append(1)
+        hangs.set()
+        assert go_on.wait(20)
+
+    renewed: list[int] = []
+    now = [0.0]
+    with driven(hidden.append, also=[lambda: renewed.append(1), hanging], clock=lambda: now[0]) as beat:
+        first = threading.Thread(target=beat.beat)
+        first.start()
+        assert hangs.wait(20)
+        for now[0] in (1.0, 2.0, 3.5, 5.0):  # longer than the first extension
+            assert beat.due()
+            beat.beat()
+        beat.check()
+        started = time.monotonic()
+    assert time.monotonic() - started < 5, "the end waited for what hangs"
+    go_on.set()
+    first.join()
+    assert (len(hidden), len(renewed), len(calls)) == (5, 5, 1)
+
+
+def test_a_heartbeat_can_begin_anew_when_the_turn_of_its_message_has_come() -> None:
+    now, kept = [0.0], []
+    with driven(lambda seconds: None, limit=10, clock=lambda: now[0]) as beat:
+        for now[0] in (2.0, 4.0, 6.0, 8.0):
+            beat.beat()
+        beat.restart(6, [lambda: kept.append(1)])
+        for now[0] in (9.0, 11.0, 13.0):  # beyond the first limit
+            beat.beat()
+            beat.check()
+        now[0] = 14.5
+        assert beat.overdue == 0.5
+        beat.beat()
+        with pytest.raises(LeaseLost, match="the limit of 6 s was reached"):
+            beat.check()
+    assert kept == [1, 1, 1]
+
+
+def test_an_entry_that_the_answer_does_not_name_is_not_taken_for_done() -> None:
+    client, queue = flaky("InternalError")
+    client.send_message_batch = lambda **call: {"Successful": [{"Id": "0", "MessageId": "m0"}]}  # type: ignore[method-assign]
+    with pytest.raises(BatchError) as caught:
+        queue.send_batch(["a", "b"], sleep=lambda _: None)
+    assert caught.value.failed == {1: ("Unknown", "the answer does not name it")}
+
+
+def test_a_queue_that_does_not_exist_is_a_sentence(lab: Lab) -> None:
+    queue = Queue.create(lab, "work", dlq=True)
+    for url in (f"{queue.url}-not", "no url"):
+        with pytest.raises(QueueError, match=r"could not be asked for its QueueArn: .*does not exist"):
+            Queue(queue.client, url)
+    queue.client.delete_queue(QueueUrl=queue.url)
+    for asks in (queue.depth, queue.redrive):
+        with pytest.raises(QueueError, match="queue work could not be asked"):
+            asks()
 
 
 @pytest.mark.parametrize("body", ["", b"bytes", {1, 2}, "\ud800", float("nan"), object()])

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
+import os
+import random
+import signal
 import threading
 import time
-from collections.abc import Callable
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError, EndpointConnectionError
+from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
 
 from labkit import Lab
 from labkit.control.envelope import Envelope
-from labkit.models.retry import Fixed
+from labkit.models.retry import Fixed, Wait
 from labkit.state.idempotency import IdempotencyStore, Work
-from labkit.work.queues import BatchError, Message, Queue
+from labkit.work import loops
+from labkit.work.queues import BatchError, Message, Queue, QueueError
 from labkit.work.worker import Event, Poison, Task, Worker, WorkerError
 
 
@@ -248,6 +257,164 @@ def test_a_hook_that_breaks_ends_the_worker_and_loses_nothing(queue: Queue, stor
     assert counts.get("done", 0) + counts.get("replayed", 0) >= 2
 
 
+class Wordless(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError(), StopIteration(), Wordless(), ValueError("\ud800")],
+)
+@pytest.mark.parametrize("where", ["step", "parse", "then"])
+def test_whatever_is_raised_is_the_failure_of_one_message(
+    queue: Queue, store: IdempotencyStore, where: str, error: BaseException
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise error
+
+    log = Log()
+    hooks = {"step": log.step, where: broken}
+    send(queue, step_of(1))
+    counts = drain(queue, hooks.pop("step"), store, retry=Fixed(0), **hooks)
+    assert counts == ({"dead": 1} if where == "parse" else {"failed": 2, "dead": 1})
+    assert queue.dlq is not None
+    assert queue.dlq.receive()[0].attributes["ERROR_CODE"] == type(error).__name__
+
+
+def test_what_follows_can_fail_for_good_and_the_result_stands(queue: Queue, store: IdempotencyStore) -> None:
+    log = Log()
+
+    def then(task: Task, result: Any) -> None:
+        raise ConnectionError("nobody listens")
+
+    send(queue, step_of(1))
+    assert drain(queue, log.step, store, then=then, retry=Fixed(0)) == {"failed": 2, "dead": 1}
+    assert log.ran == ["conv-1-step-1"]
+    record = store.look(Work.of(step_of(1), "researcher"))
+    assert record is not None
+    assert record.done
+    followed: list[Any] = []
+    assert queue.dlq is not None
+    [letter] = queue.dlq.receive()
+    queue.send(letter.body)  # a redrive
+    assert drain(queue, log.step, store, then=lambda task, result: followed.append(result)) == {"replayed": 1}
+    assert (log.ran, followed) == (["conv-1-step-1"], ["did conv-1-step-1"])
+
+
+async def later(task: Task) -> str:
+    return "never"
+
+
+def lazily(task: Task) -> Iterator[str]:
+    yield "never"
+
+
+@pytest.mark.parametrize("lazy", [later, lazily])
+def test_a_step_that_would_not_run_is_not_done(queue: Queue, lazy: Any) -> None:
+    with pytest.raises(WorkerError, match="step is a plain function"):
+        Worker(queue, lazy)
+    with pytest.raises(WorkerError, match="then is a plain function"):
+        Worker(queue, Log().step, then=lazy)
+    send(queue, step_of(1))
+    # One that does not show it is found out by what it returns.
+    assert drain(queue, lambda task: lazy(task), None, retry=Fixed(0)) == {"failed": 2, "dead": 1}
+    assert queue.dlq is not None
+    assert "has not run" in str(queue.dlq.receive()[0].attributes["ERROR_MESSAGE"])
+
+
+class Gives(Wait):
+    def __init__(self, seconds: Any) -> None:
+        self.seconds = seconds
+
+    def __call__(self, failure: int) -> float:
+        if isinstance(self.seconds, Exception):
+            raise self.seconds
+        return self.seconds  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan"), None, "soon", ValueError("no")])
+def test_a_retry_without_a_time_leaves_the_message_its_visibility(
+    queue: Queue, store: IdempotencyStore, seconds: Any
+) -> None:
+    failed = []
+
+    def broken(task: Task) -> None:
+        failed.append(time.monotonic())
+        raise ValueError("once")
+
+    send(queue, step_of(1))
+    worker = Worker(queue, broken, store=store, visibility=3, wait=0, retry=Gives(seconds))
+    assert worker.run(seconds=0.5) == {"failed": 1}
+    assert queue.depth().in_flight == 1
+
+
+@pytest.mark.parametrize("seconds", [50_000, float("inf"), 1e300])
+def test_a_retry_is_no_longer_than_sqs_allows(
+    queue: Queue, store: IdempotencyStore, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hidden: list[int] = []
+    hide = queue.hide
+
+    def remembered(message: Message, seconds: int) -> None:
+        hidden.append(seconds)
+        hide(message, seconds)
+
+    def broken(task: Task) -> None:
+        raise ValueError("no")
+
+    monkeypatch.setattr(queue, "hide", remembered)
+    send(queue, step_of(1))
+    assert Worker(queue, broken, store=store, visibility=3, wait=0, retry=Gives(seconds)).run(seconds=0.5) == {
+        "failed": 1
+    }
+    [longest] = hidden
+    assert 43_000 < longest < 43_200
+
+
+def test_a_failure_after_the_message_was_lost_leaves_it_alone(queue: Queue, store: IdempotencyStore) -> None:
+    """Somebody else may be at work on it: to bury or to show it would be wrong."""
+    send(queue, step_of(1))
+    for _ in range(2):
+        queue.receive(visibility=0)  # so that the third one is the last
+
+    def late(task: Task) -> None:
+        task.beat.end()  # as when its process had slept
+        time.sleep(1.5)
+        raise ValueError("late")
+
+    worker = Worker(queue, late, store=None, consumer="researcher", visibility=1, wait=0, retry=Fixed(0))
+    assert worker.run(seconds=0.5) == {"lost": 1}
+    assert queue.dlq is not None
+    assert queue.dlq.depth().total == 0
+
+
+def test_a_store_that_does_not_answer_does_not_carry_the_queue_to_the_dead_letters(
+    queue: Queue, store: IdempotencyStore
+) -> None:
+    send(queue, *map(step_of, range(40)))
+    store.client.delete_table(TableName=store.table)
+    worker = Worker(queue, Log().step, store=store, visibility=3, wait=0, retry=Fixed(0))
+    assert set(worker.run(seconds=1)) <= {"failed", "dead"}
+    assert queue.depth().total >= 38
+
+
+def test_failures_are_logged_with_their_trace_id(
+    queue: Queue, store: IdempotencyStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(task: Task) -> None:
+        raise ValueError("no such topic")
+
+    caplog.set_level(logging.INFO, "labkit")
+    send(queue, step_of(1))
+    drain(queue, broken, store, retry=Fixed(0))
+    assert [record.getMessage() for record in caplog.records] == [
+        "failed conv-1-step-1: ValueError: no such topic",
+        "failed conv-1-step-1: ValueError: no such topic",
+        "dead conv-1-step-1: ValueError: no such topic",
+    ]
+
+
 # -- slow steps, heartbeats --------------------------------------------------------------------------------------------
 
 
@@ -316,6 +483,100 @@ def test_prefetched_messages_wait_and_are_not_lost(queue: Queue, store: Idempote
     assert len(log.ran) == 6
 
 
+def test_what_waits_behind_slow_ones_is_kept_and_tried(queue: Queue, store: IdempotencyStore) -> None:
+    """Each return would cost it one of its receives, and the last ones would be dead without having been tried."""
+    store.lease = 0.9
+    log = Log()
+
+    def step(task: Task) -> str:
+        time.sleep(0.8)
+        return log.step(task)
+
+    send(queue, *map(step_of, range(6)))
+    assert drain(queue, step, store, prefetch=6, visibility=1) == {"done": 6}
+    assert len(log.ran) == 6
+
+
+def test_what_is_done_is_deleted_while_a_slow_one_of_its_batch_is_at_work(queue: Queue) -> None:
+    """Without a store it would run again."""
+    log = Log()
+
+    def step(task: Task) -> str:
+        time.sleep(2.5 if task.trace_id == "conv-1-step-3" else 0)
+        return log.step(task)
+
+    send(queue, *map(step_of, range(4)))
+    left: list[int] = []
+    watch = threading.Timer(1.5, lambda: left.append(queue.depth().total))
+    watch.start()
+    counts = drain(queue, step, None, prefetch=10, visibility=1, threads=2)
+    watch.join()
+    assert counts == {"done": 4}
+    assert Counter(log.ran) == {f"conv-1-step-{n}": 1 for n in range(4)}
+    assert left == [1]
+
+
+def test_the_message_is_held_while_what_follows_takes_its_time(queue: Queue, store: IdempotencyStore) -> None:
+    store.lease, followed = 0.9, []
+
+    def then(task: Task, result: Any) -> None:
+        time.sleep(2.5)
+        followed.append(result)
+
+    send(queue, step_of(1))
+    assert drain(queue, Log().step, store, then=then, visibility=1, threads=2) == {"done": 1}
+    assert len(followed) == 1
+
+
+def test_what_is_kept_alive_beside_it_can_hang_and_nothing_is_lost(queue: Queue, store: IdempotencyStore) -> None:
+    store.lease, go_on = 0.9, threading.Event()
+
+    def slow(task: Task) -> str:
+        for _ in range(12):
+            time.sleep(0.2)
+            task.check()
+        return "well"
+
+    send(queue, step_of(1))
+    try:
+        started = time.monotonic()
+        keep_alive = lambda task: [lambda: go_on.wait(30)]  # noqa: E731
+        assert drain(queue, slow, store, keep_alive=keep_alive, visibility=1, threads=2) == {"done": 1}
+        assert time.monotonic() - started < 10
+    finally:
+        go_on.set()
+
+
+def test_a_message_that_is_lost_at_the_start_is_not_run(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log()
+
+    def slow(body: str) -> Envelope:
+        time.sleep(1.5)
+        return Envelope.parse(body)
+
+    def refuse(message: Message, seconds: int) -> None:
+        raise QueueError("it is gone")
+
+    send(queue, step_of(1))
+    monkeypatch.setattr(queue, "hide", refuse)
+    assert Worker(queue, log.step, parse=slow, visibility=1, wait=0).run(seconds=0.5) == {"lost": 1}
+    assert log.ran == []
+
+
+def test_steps_that_go_on_after_their_limit_end_the_worker(queue: Queue, store: IdempotencyStore) -> None:
+    store.lease, ended = 0.9, threading.Event()
+    send(queue, step_of(1), step_of(2))
+    worker = Worker(
+        queue, lambda task: ended.wait(30), store=store, visibility=1, wait=0, threads=2, limit=1, grace=0.5
+    )
+    try:
+        with pytest.raises(WorkerError, match="no thread is left: 2 steps went on after their limit"):
+            worker.run(seconds=20)
+    finally:
+        ended.set()
+    assert queue.depth().total == 2
+
+
 # -- ends --------------------------------------------------------------------------------------------------------------
 
 
@@ -364,6 +625,135 @@ def test_after_the_grace_the_work_is_given_back_at_once(queue: Queue, store: Ide
     ended.set()
 
 
+def test_a_stop_that_comes_before_the_run_is_not_lost(queue: Queue) -> None:
+    worker = Worker(queue, Log().step, wait=0)
+    worker.stop()
+    assert worker.run() == {}
+    send(queue, step_of(1))
+    assert worker.run(until_empty=True, seconds=20) == {"done": 1}  # and it counts once
+
+
+def test_one_run_at_a_time(queue: Queue) -> None:
+    started, ended = threading.Event(), threading.Event()
+
+    def step(task: Task) -> None:
+        started.set()
+        ended.wait(20)
+
+    worker = Worker(queue, step, wait=0)
+    send(queue, step_of(1))
+    first = threading.Thread(target=worker.run, kwargs={"until_empty": True, "seconds": 20})
+    first.start()
+    try:
+        assert started.wait(20)
+        with pytest.raises(WorkerError, match="runs already"):
+            worker.run(seconds=1)
+    finally:
+        ended.set()
+        first.join()
+
+
+def test_a_step_that_outlives_its_run_is_no_thread_of_the_next_one(queue: Queue) -> None:
+    stuck, go_on, names = threading.Event(), threading.Event(), []
+
+    def step(task: Task) -> None:
+        if task.trace_id == "conv-1-step-1":
+            stuck.set()
+            go_on.wait(20)
+        else:
+            names.append(threading.current_thread())
+            time.sleep(0.05)
+
+    send(queue, step_of(1))
+    worker = Worker(queue, step, visibility=30, wait=0, grace=0.1)
+    assert stopping(worker, stuck) == {"released": 1}
+    [message] = queue.receive(1)
+    queue.delete(message)
+    send(queue, *map(step_of, range(2, 22)))
+    go_on.set()
+    assert worker.run(until_empty=True, seconds=20) == {"done": 20}
+    assert len(set(names)) == 1
+
+
+@pytest.mark.parametrize("hook", ["raises", "blocks"])
+def test_a_hook_at_the_end_does_not_keep_the_worker(queue: Queue, hook: str) -> None:
+    started, ended = threading.Event(), threading.Event()
+
+    def step(task: Task) -> None:
+        started.set()
+        ended.wait(20)
+
+    def on_event(event: Event) -> None:
+        if event.kind == "released" and hook == "raises":
+            raise RuntimeError("metrics are down")
+        ended.wait(20)
+
+    send(queue, step_of(1))
+    worker = Worker(queue, step, wait=0, grace=0.1, on_event=on_event)
+    try:
+        began = time.monotonic()
+        if hook == "raises":
+            with pytest.raises(WorkerError, match="on_event broke: RuntimeError: metrics are down"):
+                stopping(worker, started)
+        else:
+            stopping(worker, started)
+        assert time.monotonic() - began < 15
+    finally:
+        ended.set()
+    assert queue.depth().visible == 1
+
+
+def test_a_service_without_an_answer_does_not_keep_the_worker(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    started, ended = threading.Event(), threading.Event()
+    monkeypatch.setattr("labkit.work.worker._GIVING_BACK", 0.5)
+    monkeypatch.setattr(queue, "hide", lambda message, seconds: ended.wait(20))
+
+    def step(task: Task) -> None:
+        started.set()
+        ended.wait(20)
+
+    send(queue, step_of(1))
+    try:
+        began = time.monotonic()
+        assert stopping(Worker(queue, step, wait=0, grace=0.1), started) == {}
+        assert time.monotonic() - began < 10
+    finally:
+        ended.set()
+
+
+def test_sigterm_lets_the_step_finish_and_leaves_the_handler_as_it_was(queue: Queue) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+
+    def step(task: Task) -> None:
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.2)
+
+    send(queue, step_of(1), step_of(2))
+    assert Worker(queue, step, wait=0, grace=5).run(seconds=20) == {"done": 1}
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_until_empty_does_not_wait_for_a_queue_that_is_gone(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loops, "_PATIENCE", 0.5)
+    worker = Worker(queue, Log().step, wait=0)
+    queue.client.delete_queue(QueueUrl=queue.url)
+    with pytest.raises(WorkerError, match=r"queue work has not answered for .*does not exist"):
+        worker.run(until_empty=True, seconds=30)
+
+
+def test_short_polls_take_a_breath(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    receive, polls = queue.receive, []
+
+    def counted(*arguments: Any, **options: Any) -> list[Message]:
+        polls.append(1)
+        return receive(*arguments, **options)
+
+    monkeypatch.setattr(queue, "receive", counted)
+    Worker(queue, Log().step, wait=0, threads=2).run(seconds=1)
+    assert len(polls) < 40
+
+
 def test_a_fifo_group_keeps_its_order_through_a_failure(lab: Lab, store: IdempotencyStore) -> None:
     queue = Queue.create(lab, "lane.fifo", visibility=30, dlq=True)
     finished: list[str] = []
@@ -383,18 +773,118 @@ def test_a_fifo_group_keeps_its_order_through_a_failure(lab: Lab, store: Idempot
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"threads": 0}, "1 to 256 threads"),
-        ({"prefetch": 11}, "prefetch of 1 to 10"),
-        ({"wait": 21}, "wait of 0 to 20 s"),
+        ({"threads": 0}, "threads must be a whole number from 1 to 256; got 0"),
+        ({"threads": 2.5}, "threads must be"),
+        ({"threads": "2"}, "threads must be"),
+        ({"prefetch": 11}, "prefetch must be a whole number from 1 to 10; got 11"),
+        ({"wait": 21}, "wait must be a whole number from 0 to 20"),
+        ({"wait": 0.5}, "wait must be"),
+        ({"visibility": 50_000}, "visibility must be a whole number from 1 to 43200"),
+        ({"visibility": 3.5}, "visibility must be"),
+        ({"limit": 0}, "limit must be"),
+        ({"limit": float("nan")}, "limit must be"),
+        ({"limit": 50_000}, "limit must be from 1 to 43200 s"),
+        ({"grace": -1}, "grace must be"),
+        ({"grace": float("inf")}, "grace must be"),
+        ({"consumer": "x" * 1025}, "consumer of 1 to 1024 bytes"),
+        ({"consumer": 5}, "consumer of 1 to 1024 bytes"),
+        ({"then": "hook"}, "then is a plain function"),
+        ({"retry": 3}, "retry is a plain function"),
+        ({"on_event": None}, "on_event is a plain function"),
+        ({"store": "steps"}, "a worker has a Queue and an IdempotencyStore or None"),
         ({"visibility": 2}, r"a lease of 2 s must be shorter than the visibility of 2 s"),
     ],
 )
 def test_bad_settings_are_refused(queue: Queue, store: IdempotencyStore, options: dict[str, Any], says: str) -> None:
     with pytest.raises(WorkerError, match=says):
-        Worker(queue, Log().step, store=store, **options)
+        Worker(queue, Log().step, **{"store": store, **options})
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan"), "soon"])
+def test_a_run_without_a_time_is_refused(queue: Queue, seconds: Any) -> None:
+    with pytest.raises(WorkerError, match="seconds must be at least 0 s"):
+        Worker(queue, Log().step).run(seconds=seconds)
+
+
+def test_a_worker_without_its_queue_is_refused(queue: Queue) -> None:
+    with pytest.raises(WorkerError, match="a worker has a Queue"):
+        Worker(None, Log().step)  # type: ignore[arg-type]
+    queue.client.delete_queue(QueueUrl=queue.url)
+    with pytest.raises(QueueError, match="queue work could not be asked"):
+        Worker(queue, Log().step)
 
 
 def test_a_queue_that_is_gone_is_said_and_waited_for(queue: Queue, store: IdempotencyStore) -> None:
     worker = Worker(queue, Log().step, store=store, wait=0)
     queue.client.delete_queue(QueueUrl=queue.url)
     assert set(worker.run(seconds=0.4)) == {"poll_failed"}
+
+
+# -- all at once -------------------------------------------------------------------------------------------------------
+
+
+class Nasty:
+    """The network of one client: some calls are throttled, some answers come late, some are lost."""
+
+    def __init__(self, client: Any, dice: random.Random) -> None:
+        self.dice, self.send = dice, client._endpoint.http_session.send
+        client._endpoint.http_session.send = self.sent
+        client.meta.events.register("before-call", self.throttled)
+
+    def throttled(self, model: Any, **_: Any) -> None:
+        if self.dice.random() < 0.05:
+            raise ClientError({"Error": {"Code": "ThrottlingException", "Message": "slow down"}}, model.name)
+
+    def sent(self, request: Any) -> Any:
+        if self.dice.random() < 0.05:
+            time.sleep(self.dice.uniform(0.1, 1.2))
+        answer = self.send(request)
+        if self.dice.random() < 0.08:  # botocore sends it once more
+            raise ReadTimeoutError(endpoint_url=request.url)
+        return answer
+
+
+def test_throttles_lost_answers_and_skewed_clocks_lose_nothing_and_record_nothing_twice(
+    lab: Lab, store: IdempotencyStore
+) -> None:
+    queue = Queue.create(lab, "stormy", visibility=2, dlq=True, max_receives=1_000)
+    work = [step_of(n) for n in range(120)]
+    queue.send_batch([envelope.detail() for envelope in [*work, *work[:40]]])
+    followed: dict[str, set[str]] = defaultdict(set)
+
+    def work_of(seed: int, skew: float) -> None:
+        dice = random.Random(seed)
+
+        def step(task: Task) -> str:
+            time.sleep(dice.choice([0, 0, 0.05, 0.3]))
+            if dice.random() < 0.08:  # as when its process is suspended: the work is taken over meanwhile
+                task.beat.end()
+                time.sleep(dice.uniform(2, 3.5))
+            if dice.random() < 0.05:
+                raise dice.choice([ValueError("no"), KeyboardInterrupt(), SystemExit()])
+            return uuid.uuid4().hex  # another one each time: two runs cannot pass for one
+
+        def then(task: Task, result: str) -> None:
+            followed[task.trace_id].add(result)
+            if dice.random() < 0.05:
+                raise ValueError("nobody listens")
+
+        sqs, dynamodb = (lab.target.client(service, lab.account) for service in ("sqs", "dynamodb"))
+        mine = Queue(sqs, queue.url, arn=queue.arn)
+        records = IdempotencyStore(dynamodb, store.table, lease=1, clock=lambda: time.time() + skew)
+        options: dict[str, Any] = {"consumer": "researcher", "threads": 4, "prefetch": 3, "visibility": 2, "wait": 0}
+        worker = Worker(mine, step, store=records, then=then, grace=0.3, retry=Fixed(0), **options)
+        for client in (sqs, dynamodb):
+            Nasty(client, dice)
+        end = time.monotonic() + 60
+        while queue.depth().total and time.monotonic() < end:
+            worker.run(until_empty=True, seconds=dice.uniform(1, 5))  # and it is stopped now and then
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(work_of, range(3), [0, 0.5, -0.5]))
+    assert queue.depth().total == 0
+    for envelope in work:
+        record = store.look(Work.of(envelope, "researcher"))
+        assert record is not None, f"{envelope.trace_id} is lost"
+        assert record.done, f"{envelope.trace_id} is lost"
+        assert {f'"{result}"' for result in followed[envelope.trace_id]} == {record.result}, "recorded twice"
