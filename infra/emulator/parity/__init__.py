@@ -56,6 +56,17 @@ MODULES: tuple[str, ...] = (
     "lambda_invoke",
     "esm_pollers",
     "esm_api",
+    "states_engine",
+    "states_clients",
+    "states_jsonata",
+    "states_tokens",
+    "states_waits",
+    "states_errors",
+    "states_callbacks",
+    "states_events",
+    "states_runs",
+    "states_executions",
+    "states_machines",
 )
 
 
