@@ -62,11 +62,14 @@ MODULES: tuple[str, ...] = (
     "states_tokens",
     "states_waits",
     "states_errors",
+    "states_batches",
+    "states_map",
     "states_callbacks",
     "states_events",
     "states_runs",
     "states_executions",
     "states_machines",
+    "states_map_runs",
 )
 
 

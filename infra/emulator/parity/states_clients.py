@@ -60,14 +60,21 @@ def client(account: str, region: str, service: str) -> Any:
         return _client(account, region, service)
 
 
-def change() -> None:
+def boto_client_for(region: str, service: str, state_credentials: Any = None) -> Any:
+    """The interpreter's way to a client."""
+    return client(
+        getattr(state_credentials, "account", None) or account_of(state_credentials.role_arn), region, service
+    )
+
+
+def change_early() -> None:
     from moto.stepfunctions.parser.asl.utils import boto_client
 
-    def boto_client_for(region: str, service: str, state_credentials: Any = None) -> Any:
-        account = getattr(state_credentials, "account", None) or account_of(state_credentials.role_arn)
-        return client(account, region, service)
-
+    _ = boto_client.boto_client_for
     boto_client.boto_client_for = boto_client_for
+
+
+def change() -> None:
     _account()
     _models()
     bound = [
@@ -154,4 +161,5 @@ def _models() -> None:
 def install() -> None:
     from . import states_engine
 
+    states_engine.on_load(change_early, early=True)
     states_engine.on_load(change)

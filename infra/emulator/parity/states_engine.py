@@ -36,6 +36,7 @@ NOT_IN_EXPRESS = {".sync": ".sync", ".sync:2": ".sync:2", ".waitForTaskToken": "
 
 _lock = threading.RLock()
 _parsing = threading.Lock()  # the parser keeps state in classes
+_early: list[Callable[[], None]] = []
 _changes: list[Callable[[], None]] = []
 _loaded = False
 
@@ -83,9 +84,13 @@ def express_error(definition: Any) -> str | None:
     return None
 
 
-def on_load(change: Callable[[], None]) -> None:
-    """Have ``change`` called when the interpreter is loaded, in the order of these calls."""
-    _changes.append(change)
+def on_load(change: Callable[[], None], *, early: bool = False) -> None:
+    """Have ``change`` called when the interpreter is loaded, in the order of these calls.
+
+    The ``early`` ones come first and import as little as they can: they replace functions that other modules of the
+    interpreter take over by name when they are imported.
+    """
+    (_early if early else _changes).append(change)
 
 
 def load() -> None:
@@ -94,7 +99,7 @@ def load() -> None:
     with _lock:
         if not _loaded:
             _quiet_start()
-            for change in _changes:
+            for change in [*_early, *_changes]:
                 change()
             _parser()
             _loaded = True
@@ -111,7 +116,7 @@ def check(definition: str, kind: str) -> None:
         raise InvalidDefinition(reason)
     try:
         program(definition)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever the parser raises refuses the definition
         raise InvalidDefinition(str(error) or type(error).__name__) from None
 
 

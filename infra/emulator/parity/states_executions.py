@@ -98,7 +98,8 @@ def machine_of(arn: str) -> tuple[Machine, dict[str, str]]:
     return Machine(base, stored["name"], found["definition"], found["roleArn"], stored["type"]), way
 
 
-def _record(data: dict[str, Any]) -> dict[str, Any]:
+def known_execution(data: dict[str, Any]) -> dict[str, Any]:
+    """The record of the execution that a request names, or :class:`Refused`."""
     from ministack.services import stepfunctions as sfn
 
     arn = data.get("executionArn", "")
@@ -181,7 +182,7 @@ def start_sync_execution(data: dict[str, Any]) -> Response:
 def stop_execution(data: dict[str, Any]) -> Response:
     from ministack.core.responses import json_response
 
-    record = _record(data)
+    record = known_execution(data)
     run = RUNS.get(record["executionArn"])
     if run is not None:
         run.stop(data.get("error"), data.get("cause"))
@@ -193,7 +194,7 @@ def stop_execution(data: dict[str, Any]) -> Response:
 def describe_execution(data: dict[str, Any]) -> Response:
     from ministack.core.responses import json_response
 
-    answer: Response = json_response(description(_record(data)))
+    answer: Response = json_response(description(known_execution(data)))
     return answer
 
 
@@ -203,7 +204,7 @@ def install() -> None:
     def of_known(operation: Callable[[dict[str, Any]], Response]) -> Callable[[dict[str, Any]], Response]:
         @refusable
         def asked(data: dict[str, Any]) -> Response:
-            _record(data)
+            known_execution(data)
             return operation(data)
 
         return asked

@@ -43,8 +43,7 @@ def evaluate(expression: str) -> Any:
     return json.loads(json.dumps(program.evaluate(None)))
 
 
-def change() -> None:
-    from moto.stepfunctions.parser.asl.component.intrinsic import jsonata as functions
+def change_early() -> None:
     from moto.stepfunctions.parser.asl.jsonata import jsonata as module
     from moto.stepfunctions.parser.asl.utils.encoding import to_json_str
 
@@ -58,8 +57,13 @@ def change() -> None:
             raise module.JSONataException("UNKNOWN", str(error)) from error
 
     _ = module.encode_jsonata_variable_declarations, module._eval_jsonata
-    module.encode_jsonata_variable_declarations = encode  # before anything else binds it
+    module.encode_jsonata_variable_declarations = encode
     module._eval_jsonata = evaluated
+
+
+def change() -> None:
+    from moto.stepfunctions.parser.asl.component.intrinsic import jsonata as functions
+
     for name in ("$hash", "$uuid", "$parse"):  # declared in front of each expression otherwise
         functions._DECLARATION_BY_VARIABLE_REFERENCE.pop(name)
     _failures()
@@ -97,4 +101,5 @@ def _failures() -> None:
 def install() -> None:
     from . import states_engine
 
+    states_engine.on_load(change_early, early=True)
     states_engine.on_load(change)

@@ -135,7 +135,7 @@ class Run:
             clock.start()
         try:
             self._program.eval(self.env)
-        except BaseException as error:  # the name alone: a message may hold what the execution works on
+        except BaseException as error:  # noqa: BLE001 - the name alone: a message may hold what it works on
             self.env.set_error({"error": "States.Runtime", "cause": type(error).__name__})
         finally:
             if clock is not None:

@@ -1,10 +1,10 @@
 """Task tokens: what a token stands for, and until when.
 
-**On AWS** each attempt at a state that waits for a callback has a token of its own, in ``$$.Task.Token``. SendTaskSuccess
-and SendTaskFailure end the attempt; once it has ended, in whatever way, its token is refused with TaskTimedOut. A
-token that never was is InvalidToken; an output that is not JSON is InvalidOutput and leaves the token as it was.
-Inputs and outputs have at most 262,144 bytes (Step Functions API Reference; botocore: stepfunctions service model;
-Developer Guide, "Wait for a callback with the task token").
+**On AWS** each attempt at a state that waits for a callback has a token of its own, in ``$$.Task.Token``.
+SendTaskSuccess and SendTaskFailure end the attempt; once it has ended, in whatever way, its token is refused with
+TaskTimedOut. A token that never was is InvalidToken; an output that is not JSON is InvalidOutput and leaves the token
+as it was. Inputs and outputs have at most 262,144 bytes (Step Functions API Reference; botocore: stepfunctions service
+model; Developer Guide, "Wait for a callback with the task token").
 
 **MiniStack** takes any output and answers TaskDoesNotExist when it does not know a token. moto's interpreter keeps one
 token through all the attempts at a state.

@@ -62,7 +62,7 @@ class Attempt:
     def _in_thread(self) -> None:
         try:
             self._work()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised again where the attempt was asked for
             self._error = error
         finally:
             self._finished = True
@@ -130,7 +130,7 @@ def _attempts() -> None:
             else:
                 attempt = Attempt(lambda: self._eval_execution(frame))
                 in_time = attempt.run(seconds, env.callback_pool_manager.waiting)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised again once the frame is closed
             failure = error
         frame.set_ended()
         env.close_frame(frame)
