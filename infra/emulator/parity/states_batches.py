@@ -13,6 +13,7 @@ expression in one are refused.
 
 from __future__ import annotations
 
+import functools
 import json
 import threading
 from typing import Any
@@ -99,17 +100,10 @@ def change() -> None:
     _json_lines()
 
 
-def _json_lines() -> None:
-    from moto.stepfunctions.parser.asl.component.state.exec.state_map.item_reader import item_reader_decl
-    from moto.stepfunctions.parser.asl.component.state.exec.state_map.item_reader.eval import (
-        resource_output_transformer as package,
-    )
+@functools.cache
+def _lines_class() -> Any:
     from moto.stepfunctions.parser.asl.component.state.exec.state_map.item_reader.eval.resource_output_transformer import (  # noqa: E501
         transformer,
-        transformer_factory,
-    )
-    from moto.stepfunctions.parser.asl.component.state.exec.state_map.item_reader.reader_config.input_type import (
-        InputType,
     )
 
     class Lines(transformer.ResourceOutputTransformer):  # type: ignore[misc]
@@ -117,7 +111,23 @@ def _json_lines() -> None:
             config, text = env.stack.pop(), env.stack.pop()
             env.stack.append(lines(text)[: config["MaxItemsValue"]])
 
-    make, known = InputType.__init__, transformer_factory.resource_output_transformer_for
+        def __reduce__(self) -> Any:  # a parsed definition is copied for each execution
+            return _lines_reader, ()
+
+    return Lines
+
+
+def _lines_reader() -> Any:
+    return _lines_class()()
+
+
+def _json_lines() -> None:
+    from moto.stepfunctions.parser.asl.component.state.exec.state_map.item_reader import item_reader_decl
+    from moto.stepfunctions.parser.asl.component.state.exec.state_map.item_reader.reader_config.input_type import (
+        InputType,
+    )
+
+    make, known = InputType.__init__, item_reader_decl.resource_output_transformer_for
 
     def init(self: Any, input_type: str) -> None:
         if input_type == "JSONL":
@@ -126,9 +136,8 @@ def _json_lines() -> None:
             make(self, input_type)
 
     def transformer_for(input_type: Any) -> Any:
-        return Lines() if input_type.input_type_value == "JSONL" else known(input_type)
+        return _lines_reader() if input_type.input_type_value == "JSONL" else known(input_type)
 
-    _ = package, item_reader_decl.resource_output_transformer_for
     InputType.__init__ = init
     item_reader_decl.resource_output_transformer_for = transformer_for
 

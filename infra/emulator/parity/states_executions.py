@@ -31,6 +31,7 @@ from .states_tokens import Refused, check_size
 
 NOT_IN_NAMES = re.compile(r'[\s<>{}\[\]?*"#%\\^|~`$&,;:/\x00-\x1f\x7f-\x9f]')
 MAX_NAME = 80
+NO_INPUT = "{}"
 UNSUPPORTED = "This operation is not supported by this type of state machine"
 MEMORY_STEP = 64  # MB, in which Express executions are billed
 
@@ -115,7 +116,7 @@ def _new_run(machine: Machine, way: dict[str, str], data: dict[str, Any], value:
 
     if RUNS.full():
         raise Refused("ExecutionLimitExceeded", "The stand-in runs no more executions at the same time.")
-    record = new_record(arn, name, machine, data.get("input") or "{}", datetime.now(UTC)) | way
+    record = new_record(arn, name, machine, data.get("input", NO_INPUT), datetime.now(UTC)) | way
     if data.get("traceHeader"):
         record["traceHeader"] = data["traceHeader"]
     run = Run(record, machine, value, get_account_id(), get_region())
@@ -127,7 +128,7 @@ def _new_run(machine: Machine, way: dict[str, str], data: dict[str, Any], value:
 def start_execution(data: dict[str, Any]) -> Response:
     from ministack.services import stepfunctions as sfn
 
-    value = parsed_input(data.get("input") or "{}")
+    value = parsed_input(data.get("input", NO_INPUT))
     name = data.get("name") or str(uuid.uuid4())
     check_name(name)
     machine, way = machine_of(data.get("stateMachineArn", ""))
@@ -157,7 +158,7 @@ def _started(record: dict[str, Any]) -> Response:
 def start_sync_execution(data: dict[str, Any]) -> Response:
     from ministack.core.responses import json_response
 
-    value = parsed_input(data.get("input") or "{}")
+    value = parsed_input(data.get("input", NO_INPUT))
     name = data.get("name") or str(uuid.uuid4())
     check_name(name)
     machine, way = machine_of(data.get("stateMachineArn", ""))
@@ -214,7 +215,11 @@ def install() -> None:
         def asked(data: dict[str, Any]) -> Response:
             if data.get("stateMachineArn") and machine_of(data["stateMachineArn"])[0].kind != "STANDARD":
                 raise Refused("StateMachineTypeNotSupported", UNSUPPORTED)
-            return operation(data)
+            status, headers, body = operation(data)
+            page = json.loads(body)
+            for item in page.get("executions", ()):
+                item["redriveCount"] = 0
+            return status, headers, json.dumps(page).encode()
 
         return asked
 

@@ -47,8 +47,8 @@ def change_early() -> None:
     from moto.stepfunctions.parser.asl.jsonata import jsonata as module
     from moto.stepfunctions.parser.asl.utils.encoding import to_json_str
 
-    def encode(values: dict[str, Any]) -> str:
-        return declarations({name: json.loads(to_json_str(value)) for name, value in values.items()})
+    def encode(bindings: dict[str, Any]) -> str:
+        return declarations({name: json.loads(to_json_str(value)) for name, value in bindings.items()})
 
     def evaluated(expression: str) -> Any:
         try:
@@ -57,7 +57,7 @@ def change_early() -> None:
             raise module.JSONataException("UNKNOWN", str(error)) from error
 
     _ = module.encode_jsonata_variable_declarations, module._eval_jsonata
-    module.encode_jsonata_variable_declarations = encode
+    module.encode_jsonata_variable_declarations = encode  # before states_clients imports what binds it
     module._eval_jsonata = evaluated
 
 
