@@ -4,7 +4,8 @@
 ``{"Items": […]}`` with ``BatchInput`` beside them, and each batch is the input of one child execution (Step Functions
 Developer Guide, "ItemBatcher"). An ItemReader reads JSON, JSON Lines and CSV from S3.
 
-**MiniStack** has no batches. moto's grammar does not know ItemBatcher, nor its reader JSON Lines.
+**MiniStack** has no batches. moto's grammar does not know ItemBatcher, nor a ToleratedFailurePercentage without a
+decimal point, nor its reader JSON Lines.
 
 **Here** ItemBatcher is taken out of a definition before it is parsed, and given to the Map state that it stood in.
 Only whole numbers and a constant BatchInput are taken: a ``MaxItemsPerBatchPath``, a BatchInput with paths and an
@@ -19,23 +20,26 @@ import threading
 from typing import Any
 
 LIMITS = ("MaxItemsPerBatch", "MaxInputBytesPerBatch")
+PERCENTAGE = "ToleratedFailurePercentage"
 
 
 def _check(name: str, batcher: Any) -> None:
     known = {*LIMITS, "BatchInput"}
     numbers = [batcher[limit] for limit in LIMITS if limit in batcher] if isinstance(batcher, dict) else []
     whole = all(isinstance(number, int) and not isinstance(number, bool) and number > 0 for number in numbers)
-    if not numbers or not whole or not known.issuperset(batcher):
+    if not numbers or not whole or not known.issuperset(batcher or ()):
         raise ValueError(f"The ItemBatcher of {name} must have {' or '.join(LIMITS)}, a whole number above 0.")
     if any(mark in json.dumps(batcher.get("BatchInput")) for mark in ('.$":', "{%")):
         raise ValueError(f"The BatchInput of {name} must be constant here.")
 
 
-def without_batchers(definition: str) -> tuple[str, dict[str, Any]]:
+def understood(definition: str) -> tuple[str, dict[str, Any]]:
     """The definition as the grammar knows it, and the ItemBatcher of each Map state by the state's name."""
     found: dict[str, Any] = {}
+    changed = False
 
     def walk(program: Any) -> None:
+        nonlocal changed
         states = program.get("States") if isinstance(program, dict) else None
         for name, state in states.items() if isinstance(states, dict) else ():
             if not isinstance(state, dict):
@@ -43,13 +47,16 @@ def without_batchers(definition: str) -> tuple[str, dict[str, Any]]:
             if state.get("Type") == "Map" and "ItemBatcher" in state:
                 found[name] = state.pop("ItemBatcher")
                 _check(name, found[name])
+            if type(state.get(PERCENTAGE)) is int:
+                state[PERCENTAGE] = float(state[PERCENTAGE])
+                changed = True
             branches = state.get("Branches")
             for inner in (state.get("ItemProcessor"), state.get("Iterator"), *(branches or ())):
                 walk(inner)
 
     document = json.loads(definition)
     walk(document)
-    return (json.dumps(document), found) if found else (definition, {})
+    return (json.dumps(document), found) if found or changed else (definition, {})
 
 
 def batches(items: list[Any], most: int | None, room: int | None) -> list[list[Any]]:
@@ -88,7 +95,7 @@ def change() -> None:
     here = threading.local()  # states are made while their definition is parsed, in one thread
 
     def parsed(definition: str) -> Any:
-        text, here.batchers = without_batchers(definition)
+        text, here.batchers = understood(definition)
         return parse(text)
 
     def from_state_props(self: Any, state_props: Any) -> None:

@@ -1,17 +1,17 @@
 """Distributed Map runs: their child executions, their counts, the failures that they tolerate, their results in S3.
 
 **On AWS** each item or batch is an execution of its own, with its own history. The run fails with
-States.ExceedToleratedFailureThreshold when more items fail than both ToleratedFailureCount and
-ToleratedFailurePercentage allow; within that, it succeeds. A ResultWriter puts the results into S3 and a manifest
-beside them, and the state's output says where (Step Functions Developer Guide, "Distributed mode", "ResultWriter",
-"Map Run").
+States.ExceedToleratedFailureThreshold when more items fail than ToleratedFailureCount or ToleratedFailurePercentage
+allows, whichever is exceeded; within that, it succeeds. A ResultWriter puts the results into S3 and a manifest
+beside them, and the state's output says where (Step Functions Developer Guide, "Tolerated failure threshold for
+Distributed Map state", "ResultWriter").
 
 **MiniStack** runs distributed Map states like inline ones. moto's interpreter starts a thread for each item, fails the
 run with the first failure, and writes no results.
 
 **Here** a run has at most :data:`WORKERS` threads. Not done: the history and the description of a child execution by
-its ARN, UpdateMapRun, results in several files. Not verified: the cause of an exceeded threshold; what a failed item
-leaves in the output of a run that tolerates it (here: null).
+its ARN, UpdateMapRun, results in several files. A threshold of 0 counts as none. Not verified:
+the cause of an exceeded threshold; what a failed item leaves in the output of a run that tolerates it (here: null).
 """
 
 from __future__ import annotations
@@ -31,8 +31,11 @@ FILES = ("FAILED", "PENDING", "SUCCEEDED")
 
 
 def exceeds(failed: int, total: int, count: float | None, percentage: float | None) -> bool:
-    """Whether more items failed than the run tolerates: a threshold that is not given is 0."""
-    return failed > (count or 0) and failed * 100 > (percentage or 0) * total
+    """Whether more items failed than the run tolerates: with both thresholds either is enough, with none one item."""
+    over_count, over_share = failed > (count or 0), failed * 100 > (percentage or 0) * total
+    if count and percentage:
+        return over_count or over_share
+    return over_share if percentage else over_count
 
 
 def manifest(bucket: str, prefix: str, run_arn: str, children: list[dict[str, Any]]) -> dict[str, bytes]:
