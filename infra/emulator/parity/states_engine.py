@@ -32,7 +32,7 @@ PINNED = "5.2.5"
 INTERPRETER = "moto.stepfunctions.parser"
 KEPT_PROGRAMS = 256  # parsed definitions
 KEPT_PATHS = 4096  # parsed JSONPath expressions
-NOT_IN_EXPRESS = {".sync": ".sync", ".sync:2": ".sync:2", ".waitForTaskToken": ".waitForTaskToken"}
+NOT_IN_EXPRESS = (".sync", ".sync:2", ".waitForTaskToken")
 
 _lock = threading.RLock()
 _parsing = threading.Lock()  # the parser keeps state in classes
