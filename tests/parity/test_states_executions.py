@@ -21,7 +21,7 @@ def states(aws: Aws) -> States:
     return States(aws)
 
 
-@row("sfn:definition", "A definition that is none is refused with InvalidDefinition", source=API)
+@row("sfn.definition", "A definition that is none is refused with InvalidDefinition", source=API)
 def test_definition(states: States) -> None:
     client = states.unchecked()
     for text in (json.dumps({"StartAt": "T"}), json.dumps(one({"Type": "Unknown"})), "not JSON"):
@@ -32,7 +32,7 @@ def test_definition(states: States) -> None:
     assert refused(client.update_state_machine, stateMachineArn=machine, definition="{}")[0] == "InvalidDefinition"
 
 
-@row("sfn:history.order", "Each event has the next id and names the one that it follows", source=f"{RECORDED}/base")
+@row("sfn.history.order", "Each event has the next id and names the one that it follows", source=f"{RECORDED}/base")
 def test_history(states: States) -> None:
     definition = {
         "StartAt": "First",
@@ -63,7 +63,7 @@ def test_history(states: States) -> None:
 
 
 @row(
-    "sfn:history.map",
+    "sfn.history.map",
     "The events of an inline Map: the state, its length, an iteration for each item",
     source=f"{RECORDED}/scenarios/test_base_scenarios",
 )
@@ -90,7 +90,7 @@ def test_history_of_a_map(states: States) -> None:
 
 
 @row(
-    "sfn:history.parallel",
+    "sfn.history.parallel",
     "The branches of a Parallel follow its start, and the output has theirs in order",
     source=f"{RECORDED}/scenarios/test_base_scenarios",
 )
@@ -109,7 +109,7 @@ def test_history_of_branches(states: States) -> None:
     ]
 
 
-@row("sfn:history.pages", "A history comes in pages, also in reverse order", source=f"{API}; {REFERENCE}")
+@row("sfn.history.pages", "A history comes in pages, also in reverse order", source=f"{API}; {REFERENCE}")
 def test_pages(states: States) -> None:
     arn = states.run(one({"Type": "Pass"}))["executionArn"]
     pages = states.api.get_paginator("get_execution_history").paginate(
@@ -118,7 +118,7 @@ def test_pages(states: States) -> None:
     assert [[event["id"] for event in page["events"]] for page in pages] == [[4, 3], [2, 1]]
 
 
-@row("sfn:start.idempotent", "A running execution is started again by its name and input", source=API)
+@row("sfn.start.idempotent", "A running execution is started again by its name and input", source=API)
 def test_idempotent(states: States) -> None:
     machine = states.machine(one(states.task(states.queue())))
     first, again = (
@@ -130,7 +130,7 @@ def test_idempotent(states: States) -> None:
 
 
 @row(
-    "sfn:start.exists",
+    "sfn.start.exists",
     "Another input, or the name of an execution that ended, is ExecutionAlreadyExists",
     source=f"{API}; {REFERENCE}",
 )
@@ -145,7 +145,7 @@ def test_exists(states: States) -> None:
     assert refused(start, stateMachineArn=machine, name="order-1", input='{"n":1}') == error
 
 
-@row("sfn:start.input", "An input that is not JSON is InvalidExecutionInput", source=API)
+@row("sfn.start.input", "An input that is not JSON is InvalidExecutionInput", source=API)
 def test_input(states: States) -> None:
     machine = states.machine(one({"Type": "Pass"}))
     for text in ("not some json", "{'not': 'json'}", ""):
@@ -156,7 +156,7 @@ def test_input(states: States) -> None:
     assert states.ended(arn)["output"] == "2"
 
 
-@row("sfn:start.size", "The input of an execution has at most 262,144 bytes", source=MODEL)
+@row("sfn.start.size", "The input of an execution has at most 262,144 bytes", source=MODEL)
 def test_size(states: States) -> None:
     machine = states.machine(one({"Type": "Pass", "Result": 1}))
     most = json.dumps("x" * (262_144 - 2))
@@ -168,7 +168,7 @@ def test_size(states: States) -> None:
     assert states.ended(arn)["status"] == "SUCCEEDED"
 
 
-@row("sfn:start.name", "An execution's name has no white space, brackets, wildcards or such", source=REFERENCE)
+@row("sfn.start.name", "An execution's name has no white space, brackets, wildcards or such", source=REFERENCE)
 def test_name(states: States) -> None:
     machine = states.machine(one({"Type": "Pass"}))
     for name in ("a b", "a:b", "a/b", "a*", "<a>", "#1"):
@@ -177,7 +177,7 @@ def test_name(states: States) -> None:
     assert states.start(machine, name="order_1-2.3").endswith(":order_1-2.3")
 
 
-@row("sfn:start.machine", "Starting what does not exist is StateMachineDoesNotExist", source=API)
+@row("sfn.start.machine", "Starting what does not exist is StateMachineDoesNotExist", source=API)
 def test_machine(states: States) -> None:
     arn = states.aws.arn("states", "stateMachine:none")
     assert refused(states.api.start_execution, stateMachineArn=arn) == (
@@ -186,7 +186,7 @@ def test_machine(states: States) -> None:
     )
 
 
-@row("sfn:execution.unknown", "What never was started is ExecutionDoesNotExist", source=API)
+@row("sfn.execution.unknown", "What never was started is ExecutionDoesNotExist", source=API)
 def test_unknown(states: States) -> None:
     arn = states.aws.arn("states", "execution:none:none")
     error = ("ExecutionDoesNotExist", f"Execution Does Not Exist: '{arn}'")
@@ -194,7 +194,7 @@ def test_unknown(states: States) -> None:
         assert refused(call, executionArn=arn) == error
 
 
-@row("sfn:stop.history", "StopExecution ends a Wait; nothing follows ExecutionAborted", source=API)
+@row("sfn.stop.history", "StopExecution ends a Wait; nothing follows ExecutionAborted", source=API)
 def test_stop(states: States) -> None:
     arn = states.start(states.machine(one({"Type": "Wait", "Seconds": 60})))
     until(lambda: "WaitStateEntered" in states.types(arn))
@@ -208,14 +208,14 @@ def test_stop(states: States) -> None:
     ]
 
 
-@row("sfn:timeout", "TimeoutSeconds of a definition ends the execution as TIMED_OUT", source=GUIDE)
+@row("sfn.timeout", "TimeoutSeconds of a definition ends the execution as TIMED_OUT", source=GUIDE)
 def test_timeout(states: States) -> None:
     run = states.run(one({"Type": "Wait", "Seconds": 60}, TimeoutSeconds=1))
     assert run["status"] == "TIMED_OUT"
     assert states.types(run)[-1] == "ExecutionTimedOut"
 
 
-@row("sfn:delete.twice", "Deleting a state machine that does not exist is no error", source=API)
+@row("sfn.delete.twice", "Deleting a state machine that does not exist is no error", source=API)
 def test_delete(states: States) -> None:
     machine = states.machine(one({"Type": "Pass"}))
     for _ in range(2):
@@ -223,7 +223,7 @@ def test_delete(states: States) -> None:
     assert refused(states.api.start_execution, stateMachineArn=machine)[0] == "StateMachineDoesNotExist"
 
 
-@row("sfn:list", "Executions are listed by status, the last one first", source=f"{API}; {REFERENCE}")
+@row("sfn.list", "Executions are listed by status, the last one first", source=f"{API}; {REFERENCE}")
 def test_list(states: States) -> None:
     machine = states.machine({"StartAt": "T", "States": {"T": {"Type": "Choice", "Choices": [
         {"Variable": "$", "BooleanEquals": True, "Next": "S"}], "Default": "F"},
@@ -243,7 +243,7 @@ def test_list(states: States) -> None:
     assert listed(statusFilter="RUNNING") == []
 
 
-@row("sfn:tags", "The tags of a state machine can be read and changed", source=f"{RECORDED}/test_sfn_api_tagging")
+@row("sfn.tags", "The tags of a state machine can be read and changed", source=f"{RECORDED}/test_sfn_api_tagging")
 def test_tags(states: States) -> None:
     machine = states.machine(one({"Type": "Pass"}))
     states.api.tag_resource(resourceArn=machine, tags=[{"key": "a", "value": "1"}, {"key": "b", "value": "2"}])
@@ -252,7 +252,7 @@ def test_tags(states: States) -> None:
 
 
 @row(
-    "sfn:events",
+    "sfn.events",
     "The default bus gets «Step Functions Execution Status Change» at the start and the end of an execution",
     source=f"{GUIDE}: Automating event delivery",
 )
@@ -276,7 +276,7 @@ def test_events(states: States) -> None:
     assert found["RUNNING"]["detail"]["stopDate"] is None
 
 
-@row("sfn:events.target", "A rule starts a state machine with the event as its input", source=f"{GUIDE}")
+@row("sfn.events.target", "A rule starts a state machine with the event as its input", source=f"{GUIDE}")
 def test_target(states: States) -> None:
     events = Events(states.aws)
     machine = states.machine(one({"Type": "Pass"}))

@@ -19,7 +19,7 @@ def states(aws: Aws) -> States:
     return States(aws)
 
 
-@row("sfn:express.callback", "An Express state machine cannot wait for a token, a job or an activity", source=EXPRESS)
+@row("sfn.express.callback", "An Express state machine cannot wait for a token, a job or an activity", source=EXPRESS)
 def test_callbacks(states: States) -> None:
     pattern = "Express state machine does not support"
     for resource, reason in (
@@ -37,7 +37,7 @@ def test_callbacks(states: States) -> None:
         ) == ("InvalidDefinition", f"Invalid State Machine Definition: 'SCHEMA_VALIDATION_FAILED: {reason}'")
 
 
-@row("sfn:express.sync", "StartSyncExecution answers with the output and what is billed", source=EXPRESS)
+@row("sfn.express.sync", "StartSyncExecution answers with the output and what is billed", source=EXPRESS)
 def test_sync(states: States) -> None:
     machine = states.machine(one({"Type": "Pass", "Result": {"n": 1}}), "EXPRESS")
     answer = states.unchecked().start_sync_execution(stateMachineArn=machine, name="first", input="{}")
@@ -46,7 +46,7 @@ def test_sync(states: States) -> None:
     assert answer["billingDetails"] == {"billedMemoryUsedInMB": 64, "billedDurationInMilliseconds": 100}
 
 
-@row("sfn:express.sync.failed", "A failed execution is an answer with its error and cause", source=EXPRESS)
+@row("sfn.express.sync.failed", "A failed execution is an answer with its error and cause", source=EXPRESS)
 def test_sync_failed(states: States) -> None:
     machine = states.machine(one({"Type": "Fail", "Error": "Broken", "Cause": "so it is"}), "EXPRESS")
     answer = states.unchecked().start_sync_execution(stateMachineArn=machine)
@@ -54,7 +54,7 @@ def test_sync_failed(states: States) -> None:
     assert "output" not in answer
 
 
-@row("sfn:express.sync.standard", "StartSyncExecution takes no Standard machine", source=f"{RECORDED}/test_sfn_api")
+@row("sfn.express.sync.standard", "StartSyncExecution takes no Standard machine", source=f"{RECORDED}/test_sfn_api")
 def test_sync_standard(states: States) -> None:
     machine = states.machine(one({"Type": "Pass"}))
     assert refused(states.unchecked().start_sync_execution, stateMachineArn=machine) == (
@@ -63,7 +63,7 @@ def test_sync_standard(states: States) -> None:
     )
 
 
-@row("sfn:express.async", "Express executions cannot be described, stopped or listed", source=EXPRESS)
+@row("sfn.express.async", "Express executions cannot be described, stopped or listed", source=EXPRESS)
 def test_async(states: States) -> None:
     queue = states.queue("done")
     send = {"QueueUrl": queue, "MessageBody": "done"}

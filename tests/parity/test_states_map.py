@@ -39,7 +39,7 @@ def counts(states: States, run: dict[str, Any]) -> dict[str, Any]:
     return dict(states.api.describe_map_run(mapRunArn=listed["mapRunArn"]))
 
 
-@row("sfn:map.run", "A distributed Map is a Map run with counts of its items and executions", source=REFERENCE)
+@row("sfn.map.run", "A distributed Map is a Map run with counts of its items and executions", source=REFERENCE)
 def test_run(states: States) -> None:
     run = states.run(mapped(SAME), [1, 2, 3])
     assert json.loads(run["output"]) == [1, 2, 3]
@@ -50,7 +50,7 @@ def test_run(states: States) -> None:
     assert [kind for kind in states.types(run) if kind.startswith("MapRun")] == ["MapRunStarted", "MapRunSucceeded"]
 
 
-@row("sfn:map.batches", "ItemBatcher gives each child execution several items", source=f"{GUIDE}: ItemBatcher")
+@row("sfn.map.batches", "ItemBatcher gives each child execution several items", source=f"{GUIDE}: ItemBatcher")
 def test_batches(states: States) -> None:
     batcher = {"MaxItemsPerBatch": 2, "BatchInput": {"factor": 3}}
     run = states.run(mapped(SAME, ItemBatcher=batcher), [1, 2, 3])
@@ -63,7 +63,7 @@ def test_batches(states: States) -> None:
 
 
 @row(
-    "sfn:map.tolerated",
+    "sfn.map.tolerated",
     "A Map run succeeds with as many failures as ToleratedFailureCount allows, and fails with more",
     source=f"{GUIDE}: Tolerated failure threshold",
 )
@@ -79,7 +79,7 @@ def test_tolerated(states: States) -> None:
 
 
 @row(
-    "sfn:map.percentage",
+    "sfn.map.percentage",
     "ToleratedFailurePercentage is of all the items",
     source=f"{GUIDE}: Tolerated failure threshold",
 )
@@ -89,7 +89,7 @@ def test_percentage(states: States) -> None:
     assert states.run(mapped(SOME, ToleratedFailurePercentage=20), items)["status"] == "FAILED"
 
 
-@row("sfn:map.either", "A Map run fails beyond either threshold", source=f"{GUIDE}: Tolerated failure threshold")
+@row("sfn.map.either", "A Map run fails beyond either threshold", source=f"{GUIDE}: Tolerated failure threshold")
 def test_either(states: States) -> None:
     items = list(range(10))
     for count, percentage, status in ((3, 30, "SUCCEEDED"), (2, 30, "FAILED"), (3, 20, "FAILED")):
@@ -97,7 +97,7 @@ def test_either(states: States) -> None:
         assert states.run(mapped(SOME, **both), items)["status"] == status
 
 
-@row("sfn:map.reader", "An ItemReader reads JSON, JSON Lines and CSV from S3", source=f"{GUIDE}: ItemReader")
+@row("sfn.map.reader", "An ItemReader reads JSON, JSON Lines and CSV from S3", source=f"{GUIDE}: ItemReader")
 def test_reader(states: States) -> None:
     s3 = states.aws.client("s3")
     bucket = f"items-{states.aws.account}"
@@ -118,7 +118,7 @@ def test_reader(states: States) -> None:
         assert json.loads(states.run(mapped(SAME, ItemReader=reader))["output"]) == items
 
 
-@row("sfn:map.writer", "A ResultWriter puts results and a manifest into S3", source=f"{GUIDE}: ResultWriter")
+@row("sfn.map.writer", "A ResultWriter puts results and a manifest into S3", source=f"{GUIDE}: ResultWriter")
 def test_writer(states: States) -> None:
     s3 = states.aws.client("s3")
     bucket = f"results-{states.aws.account}"
@@ -136,7 +136,7 @@ def test_writer(states: States) -> None:
     assert sorted(result["Output"] for result in results) == ["1", "2"]
 
 
-@row("sfn:jsonata", "JSONata sees the input and the variables", source=f"{RECORDED}/assign, evaluate_jsonata")
+@row("sfn.jsonata", "JSONata sees the input and the variables", source=f"{RECORDED}/assign, evaluate_jsonata")
 def test_jsonata(states: States) -> None:
     definition = {
         "QueryLanguage": "JSONata",
@@ -150,7 +150,7 @@ def test_jsonata(states: States) -> None:
     assert json.loads(run["output"]) == {"all": 'he said "no"!', "sum": 3}
 
 
-@row("sfn:jsonata.functions", "JSONata has $hash, $uuid and $parse", source=f"{GUIDE}: Transforming data with JSONata")
+@row("sfn.jsonata.functions", "JSONata has $hash, $uuid and $parse", source=f"{GUIDE}: Transforming data with JSONata")
 def test_functions(states: States) -> None:
     output = {
         "hash": "{% $hash('a', 'SHA-256') %}",
@@ -163,7 +163,7 @@ def test_functions(states: States) -> None:
 
 
 @row(
-    "sfn:jsonata.error",
+    "sfn.jsonata.error",
     "An expression that fails is States.QueryEvaluationError, with an event of its own",
     source=f"{RECORDED}/evaluate_jsonata",
 )

@@ -28,14 +28,14 @@ def states(aws: Aws) -> States:
     return States(aws)
 
 
-@row("sfn:lambda", "A Task with a function's ARN has its result as output", source=f"{RECORDED}/services")
+@row("sfn.lambda", "A Task with a function's ARN has its result as output", source=f"{RECORDED}/services")
 def test_function(states: States) -> None:
     run = states.run(one({"Type": "Task", "Resource": function(states.aws, "echo", ECHO)}), {"n": 1})
     assert json.loads(run["output"]) == {"got": {"n": 1}}
     assert states.types(run)[2:5] == ["LambdaFunctionScheduled", "LambdaFunctionStarted", "LambdaFunctionSucceeded"]
 
 
-@row("sfn:lambda.invoke", "lambda:invoke has the payload and the status of the call", source=f"{RECORDED}/services")
+@row("sfn.lambda.invoke", "lambda:invoke has the payload and the status of the call", source=f"{RECORDED}/services")
 def test_invoke(states: States) -> None:
     function(states.aws, "echo", ECHO)
     task = {"Type": "Task", "Resource": INVOKE, "Parameters": {"FunctionName": "echo", "Payload.$": "$"}}
@@ -45,7 +45,7 @@ def test_invoke(states: States) -> None:
     assert states.types(run)[2:5] == ["TaskScheduled", "TaskStarted", "TaskSucceeded"]
 
 
-@row("sfn:lambda.error", "A function's exception is an error with the name of its class", source=ERRORS)
+@row("sfn.lambda.error", "A function's exception is an error with the name of its class", source=ERRORS)
 def test_error(states: States) -> None:
     arn = function(states.aws, "raise", RAISE)
     for task in (
@@ -58,7 +58,7 @@ def test_error(states: States) -> None:
         assert json.loads(states.run(caught(task, "Other", "NoStock"))["output"]) == "NoStock"
 
 
-@row("sfn:retry", "A retrier repeats a task as often as it says, and the catcher follows", source=ERRORS)
+@row("sfn.retry", "A retrier repeats a task as often as it says, and the catcher follows", source=ERRORS)
 def test_retry(states: States) -> None:
     arn = function(states.aws, "raise", RAISE)
     retry = [{"ErrorEquals": ["NoStock"], "IntervalSeconds": 1, "MaxAttempts": 1}]
@@ -68,7 +68,7 @@ def test_retry(states: States) -> None:
 
 
 @row(
-    "sfn:lambda.throttled",
+    "sfn.lambda.throttled",
     "A throttled function is Lambda.TooManyRequestsException",
     source=f"{GUIDE}: Handling errors",
 )
@@ -82,7 +82,7 @@ def test_throttled(states: States) -> None:
         assert states.run(one(task))["error"] == "Lambda.TooManyRequestsException"
 
 
-@row("sfn:task.timeout", "A call beyond TimeoutSeconds is States.Timeout", source=f"{RECORDED}/timeouts")
+@row("sfn.task.timeout", "A call beyond TimeoutSeconds is States.Timeout", source=f"{RECORDED}/timeouts")
 def test_timeout(states: States) -> None:
     arn = function(states.aws, "slow", "import time\ndef handler(event, context): time.sleep(3)", timeout=5)
     run = states.run(one({"Type": "Task", "Resource": arn, "TimeoutSeconds": 1}))
@@ -91,7 +91,7 @@ def test_timeout(states: States) -> None:
 
 
 @row(
-    "sfn:task.state.size",
+    "sfn.task.state.size",
     "A state whose output is over 262,144 bytes fails with States.DataLimitExceeded",
     source=f"{GUIDE}: Quotas",
 )
@@ -100,7 +100,7 @@ def test_state_size(states: States) -> None:
     assert states.run(one({"Type": "Task", "Resource": arn}))["error"] == "States.DataLimitExceeded"
 
 
-@row("sfn:sync", "startExecution.sync:2 has the output of the execution as JSON", source=f"{RECORDED}/callback")
+@row("sfn.sync", "startExecution.sync:2 has the output of the execution as JSON", source=f"{RECORDED}/callback")
 def test_sync(states: States) -> None:
     child = states.machine(one({"Type": "Pass", "Result": {"n": 1}}))
     task = {
@@ -115,7 +115,7 @@ def test_sync(states: States) -> None:
     assert (failed["status"], failed["error"]) == ("FAILED", "States.TaskFailed")
 
 
-@row("sfn:dynamodb", "A failed condition is DynamoDB.ConditionalCheckFailedException", source=f"{RECORDED}/services")
+@row("sfn.dynamodb", "A failed condition is DynamoDB.ConditionalCheckFailedException", source=f"{RECORDED}/services")
 def test_dynamodb(states: States) -> None:
     states.aws.client("dynamodb").create_table(
         TableName="steps",
@@ -134,7 +134,7 @@ def test_dynamodb(states: States) -> None:
     assert states.ended(states.start(machine, {"k": "1"}))["error"] == "DynamoDB.ConditionalCheckFailedException"
 
 
-@row("sfn:activity", "A worker gets an activity's task with its token and input", source=f"{RECORDED}/activities")
+@row("sfn.activity", "A worker gets an activity's task with its token and input", source=f"{RECORDED}/activities")
 def test_activity(states: States) -> None:
     activity = states.api.create_activity(name="pack")["activityArn"]
     arn = states.start(states.machine(one({"Type": "Task", "Resource": activity})), {"n": 1})

@@ -20,7 +20,7 @@ def states(aws: Aws) -> States:
     return States(aws)
 
 
-@row("sfn:token.success", "SendTaskSuccess ends a task that waits with its output", source=CALLBACK)
+@row("sfn.token.success", "SendTaskSuccess ends a task that waits with its output", source=CALLBACK)
 def test_success(states: States) -> None:
     arn, token, _ = states.parked()
     states.api.send_task_success(taskToken=token, output='{"answer":1}')
@@ -38,7 +38,7 @@ def test_success(states: States) -> None:
     ]
 
 
-@row("sfn:token.failure", "SendTaskFailure fails the task with the error and the cause that it names", source=CALLBACK)
+@row("sfn.token.failure", "SendTaskFailure fails the task with the error and the cause that it names", source=CALLBACK)
 def test_failure(states: States) -> None:
     arn, token, _ = states.parked()
     states.api.send_task_failure(taskToken=token, error="Overloaded", cause="no worker")
@@ -48,7 +48,7 @@ def test_failure(states: States) -> None:
     assert (details["error"], details["cause"]) == ("Overloaded", "no worker")
 
 
-@row("sfn:token.failure.caught", "A Catch matches the error that SendTaskFailure names", source=f"{GUIDE}")
+@row("sfn.token.failure.caught", "A Catch matches the error that SendTaskFailure names", source=f"{GUIDE}")
 def test_failure_caught(states: States) -> None:
     queue = states.queue()
     arn = states.start(states.machine(caught(states.task(queue), "Other", "Overloaded")))
@@ -56,7 +56,7 @@ def test_failure_caught(states: States) -> None:
     assert json.loads(states.ended(arn)["output"]) == "Overloaded"
 
 
-@row("sfn:token.used", "A token whose task has ended is refused with TaskTimedOut", source=REFERENCE)
+@row("sfn.token.used", "A token whose task has ended is refused with TaskTimedOut", source=REFERENCE)
 def test_used(states: States) -> None:
     arn, token, _ = states.parked()
     states.api.send_task_success(taskToken=token, output="1")
@@ -66,7 +66,7 @@ def test_used(states: States) -> None:
     assert refused(states.api.send_task_heartbeat, taskToken=token) == OVER
 
 
-@row("sfn:token.unknown", "A token that never was is refused with InvalidToken", source=f"{REFERENCE}; {MODEL}")
+@row("sfn.token.unknown", "A token that never was is refused with InvalidToken", source=f"{REFERENCE}; {MODEL}")
 def test_unknown(states: States) -> None:
     for call, more in (
         (states.api.send_task_success, {"output": "1"}),
@@ -76,7 +76,7 @@ def test_unknown(states: States) -> None:
         assert refused(call, taskToken="no token", **more)[0] == "InvalidToken"
 
 
-@row("sfn:token.output", "An output that is not JSON is InvalidOutput; the task goes on waiting", source=REFERENCE)
+@row("sfn.token.output", "An output that is not JSON is InvalidOutput; the task goes on waiting", source=REFERENCE)
 def test_output(states: States) -> None:
     arn, token, _ = states.parked()
     assert refused(states.api.send_task_success, taskToken=token, output="not JSON")[0] == "InvalidOutput"
@@ -85,7 +85,7 @@ def test_output(states: States) -> None:
     assert states.ended(arn)["output"] == '"better"'
 
 
-@row("sfn:token.output.size", "The output of a task has at most 262,144 bytes", source=MODEL)
+@row("sfn.token.output.size", "The output of a task has at most 262,144 bytes", source=MODEL)
 def test_output_size(states: States) -> None:
     arn, token, _ = states.parked()
     client = states.unchecked()
@@ -97,7 +97,7 @@ def test_output_size(states: States) -> None:
     assert states.ended(arn)["output"] == most
 
 
-@row("sfn:token.attempt", "Each attempt has a token of its own; that of an earlier one is refused", source=GUIDE)
+@row("sfn.token.attempt", "Each attempt has a token of its own; that of an earlier one is refused", source=GUIDE)
 def test_attempt(states: States) -> None:
     queue = states.queue()
     retry = [{"ErrorEquals": ["States.Timeout"], "IntervalSeconds": 1, "MaxAttempts": 1}]
@@ -109,7 +109,7 @@ def test_attempt(states: States) -> None:
     assert states.ended(arn)["output"] == '"second"'
 
 
-@row("sfn:token.timeout", "A task that waits longer than TimeoutSeconds fails with States.Timeout", source=CALLBACK)
+@row("sfn.token.timeout", "A task that waits longer than TimeoutSeconds fails with States.Timeout", source=CALLBACK)
 def test_timeout(states: States) -> None:
     arn, token, _ = states.parked(TimeoutSeconds=1)
     ended = states.ended(arn)
@@ -119,7 +119,7 @@ def test_timeout(states: States) -> None:
 
 
 @row(
-    "sfn:heartbeat.missed",
+    "sfn.heartbeat.missed",
     "A missed heartbeat is States.Timeout in the history",
     source=f"{RECORDED}/timeouts/test_heartbeats",
 )
@@ -132,7 +132,7 @@ def test_heartbeat_missed(states: States) -> None:
     assert refused(states.api.send_task_heartbeat, taskToken=token) == OVER
 
 
-@row("sfn:heartbeat.caught", "A Catch may name a missed heartbeat States.HeartbeatTimeout", source=GUIDE)
+@row("sfn.heartbeat.caught", "A Catch may name a missed heartbeat States.HeartbeatTimeout", source=GUIDE)
 def test_heartbeat_caught(states: States) -> None:
     queue = states.queue()
     task = states.task(queue, HeartbeatSeconds=1)
@@ -140,14 +140,14 @@ def test_heartbeat_caught(states: States) -> None:
     assert json.loads(states.ended(arn)["output"]) == "States.HeartbeatTimeout"
 
 
-@row("sfn:heartbeat.timeout", "A Catch of States.HeartbeatTimeout does not match TimeoutSeconds", source=GUIDE)
+@row("sfn.heartbeat.timeout", "A Catch of States.HeartbeatTimeout does not match TimeoutSeconds", source=GUIDE)
 def test_heartbeat_other_timeout(states: States) -> None:
     task = states.task(states.queue(), TimeoutSeconds=1)
     arn = states.start(states.machine(caught(task, "States.HeartbeatTimeout", "States.Timeout")))
     assert json.loads(states.ended(arn)["output"]) == "States.Timeout"
 
 
-@row("sfn:heartbeat.prolongs", "SendTaskHeartbeat begins HeartbeatSeconds anew", source=f"{CALLBACK}; {REFERENCE}")
+@row("sfn.heartbeat.prolongs", "SendTaskHeartbeat begins HeartbeatSeconds anew", source=f"{CALLBACK}; {REFERENCE}")
 def test_heartbeat_prolongs(states: States) -> None:
     arn, token, _ = states.parked(HeartbeatSeconds=2)
     for _ in range(4):
@@ -158,7 +158,7 @@ def test_heartbeat_prolongs(states: States) -> None:
     assert states.ended(arn)["status"] == "SUCCEEDED"
 
 
-@row("sfn:heartbeat.bound", "Heartbeats do not prolong TimeoutSeconds", source=f"{REFERENCE}: SendTaskHeartbeat")
+@row("sfn.heartbeat.bound", "Heartbeats do not prolong TimeoutSeconds", source=f"{REFERENCE}: SendTaskHeartbeat")
 def test_heartbeat_bound(states: States) -> None:
     arn, token, _ = states.parked(HeartbeatSeconds=2, TimeoutSeconds=3)
     began = time.monotonic()
@@ -172,14 +172,14 @@ def test_heartbeat_bound(states: States) -> None:
     assert states.ended(arn)["error"] == "States.Timeout"
 
 
-@row("sfn:heartbeat.none", "Without HeartbeatSeconds a heartbeat is taken and changes nothing", source=GUIDE)
+@row("sfn.heartbeat.none", "Without HeartbeatSeconds a heartbeat is taken and changes nothing", source=GUIDE)
 def test_heartbeat_none(states: States) -> None:
     arn, token, _ = states.parked(TimeoutSeconds=2)
     states.api.send_task_heartbeat(taskToken=token)
     assert states.ended(arn)["error"] == "States.Timeout"
 
 
-@row("sfn:stop.parked", "StopExecution ends an execution that waits; its token is refused then", source=REFERENCE)
+@row("sfn.stop.parked", "StopExecution ends an execution that waits; its token is refused then", source=REFERENCE)
 def test_stop(states: States) -> None:
     arn, token, _ = states.parked()
     states.api.stop_execution(executionArn=arn, error="Operator", cause="night")
