@@ -59,18 +59,26 @@ def markdown() -> str:
     head = ["| service | behaviours | " + " | ".join(f"as AWS: {names[target]}" for target in TARGETS) + " |"]
     head.append("|---|---|" + "---|" * len(TARGETS))
     rows = [
-        f"| {line['service']} | {line['rows']} | " + " | ".join(str(line[target]) for target in TARGETS) + " |"
+        f"| {line['service']} | {line['rows']} | "
+        + " | ".join(NOT_RUN if line[target] is None else str(line[target]) for target in TARGETS)
+        + " |"
         for line in summary()
     ]
     return "\n".join([*head, *rows])
 
 
 def summary() -> list[dict[str, object]]:
-    """Rows per service and how many of them each target passes: ``service``, ``rows``, then one column a target."""
+    """Rows per service and how many of them each target passes: ``service``, ``rows``, then one column a target.
+
+    None for a target on which no row of the service has been run.
+    """
     rows = read()
     lines = []
     for service in dict.fromkeys(row.service for row in rows):
         mine = [row for row in rows if row.service == service]
-        counts = {target: sum(row.expected(target) == AS_AWS for row in mine) for target in TARGETS}
-        lines.append({"service": service, "rows": len(mine), **counts})
+        line: dict[str, object] = {"service": service, "rows": len(mine)}
+        for target in TARGETS:
+            seen = [row.expected(target) for row in mine]
+            line[target] = None if set(seen) == {NOT_RUN} else seen.count(AS_AWS)
+        lines.append(line)
     return lines

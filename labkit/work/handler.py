@@ -11,6 +11,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from labkit.errors import LabError
 from labkit.facts import facts
 from labkit.models.retry import Wait
 from labkit.state.idempotency import Busy, Fenced, IdempotencyStore, PayloadMismatch, Work
@@ -101,9 +102,11 @@ class Handler:
 
     def put_back(self, task: Task) -> Event | None:
         """Give back what has not begun. None when that was done meanwhile."""
+        held = task.beat.holds
         if not self._let_go(task):
             return None
-        self._hide(task.message, 0)
+        if held:
+            self._hide(task.message, 0)
         return task.ended("released")
 
     def _handle(self, task: Task) -> None:
@@ -120,7 +123,7 @@ class Handler:
         except PayloadMismatch as error:
             raise _Hopeless from error
         except Exception as error:
-            task.unclaimed = not isinstance(error, Busy)
+            task.unclaimed = not isinstance(error, LabError)  # what labkit says is about this work alone
             raise
         with task.claim or nullcontext():
             fresh = task.claim is None or not task.claim.done

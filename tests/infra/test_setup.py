@@ -47,11 +47,15 @@ def test_what_the_project_asks_for_is_locked() -> None:
 
 
 def test_the_stand_in_is_pinned_to_the_digit_in_all_three_places() -> None:
-    from parity import PINNED
+    from parity import PINNED, states_engine
 
     own = tomllib.loads((ROOT / "infra" / "emulator" / "pyproject.toml").read_text())
     locked = pins(ROOT / "requirements" / "emulator.lock")
-    assert own["project"]["dependencies"] == [f"ministack=={PINNED}", f"boto3=={locked['boto3']}"]
+    assert own["project"]["dependencies"] == [
+        f"ministack=={PINNED}",
+        f"boto3=={locked['boto3']}",
+        f"moto[stepfunctions]=={states_engine.PINNED}",
+    ]
     assert locked["ministack"] == PINNED
     assert locked["boto3"] == locked["botocore"]  # the release for handlers goes with the one that MiniStack pins
     assert "ministack" not in pins(ROOT / "requirements" / "course.lock")

@@ -23,6 +23,7 @@ from labkit import Lab
 from labkit.control.envelope import Envelope
 from labkit.models.retry import Fixed, Wait
 from labkit.state.idempotency import IdempotencyStore, Work
+from labkit.state.objects import Objects
 from labkit.work import loops
 from labkit.work.queues import BatchError, Message, Queue, QueueError
 from labkit.work.worker import Event, Poison, Task, Worker, WorkerError
@@ -397,6 +398,37 @@ def test_a_store_that_does_not_answer_does_not_carry_the_queue_to_the_dead_lette
     worker = Worker(queue, Log().step, store=store, visibility=3, wait=0, retry=Fixed(0))
     assert set(worker.run(seconds=1)) <= {"failed", "dead"}
     assert queue.depth().total >= 38
+
+
+def test_a_result_that_is_gone_is_no_fault_of_the_stores(lab: Lab, queue: Queue, store: IdempotencyStore) -> None:
+    store.objects, store.inline = Objects.create(lab, "results"), 10
+    send(queue, step_of(1), step_of(1))
+    handler = Worker(queue, Log().step, store=store, visibility=3)._handler
+    first, second = handler.take(queue.receive(2))
+    done = handler.deliver(first)
+    assert done is not None
+    assert done.kind == "done"
+    [key] = [found["Key"] for found in store.objects.client.list_objects_v2(Bucket=store.objects.bucket)["Contents"]]
+    store.objects.client.delete_object(Bucket=store.objects.bucket, Key=key)
+    failed = handler.deliver(second)
+    assert failed is not None
+    assert (failed.kind, type(failed.error).__name__) == ("failed", "ClaimError")
+    assert not second.unclaimed, "a worker would wait for the store to answer"
+
+
+def test_what_was_lost_while_it_waited_is_not_given_back(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is another worker's by now: to show it would have it run a second time."""
+    handler = Worker(queue, Log().step)._handler
+    send(queue, step_of(1), step_of(2))
+    lost, kept = handler.take(queue.receive(2))
+    hidden: list[str] = []
+    monkeypatch.setattr(queue, "hide", lambda message, seconds: hidden.append(message.id))
+    lost.beat.lost = "the last extension ran out"
+    for task in (lost, kept):
+        released = handler.put_back(task)
+        assert released is not None
+        assert released.kind == "released"
+    assert hidden == [kept.message.id]
 
 
 def test_failures_are_logged_with_their_trace_id(

@@ -56,6 +56,20 @@ MODULES: tuple[str, ...] = (
     "lambda_invoke",
     "esm_pollers",
     "esm_api",
+    "states_engine",
+    "states_jsonata",
+    "states_clients",
+    "states_tokens",
+    "states_waits",
+    "states_errors",
+    "states_batches",
+    "states_map",
+    "states_callbacks",
+    "states_events",
+    "states_runs",
+    "states_executions",
+    "states_machines",
+    "states_map_runs",
 )
 
 

@@ -1,0 +1,121 @@
+"""SendTaskSuccess, SendTaskFailure, SendTaskHeartbeat and GetActivityTask.
+
+**On AWS** whoever has the token ends the task or says that it is still at work; the call returns when that is written
+down (Step Functions API Reference, the four actions). What each refuses is in :mod:`parity.states_tokens`.
+
+**MiniStack** puts the result where its own interpreter polls for it.
+
+**Here** the calls reach the attempt that waits for them. A worker that asks for an activity's task makes the execution
+go on to ActivityStarted.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable
+from typing import Any
+
+from .states_tokens import TOKENS, Refused, check_output, check_size
+
+Response = tuple[int, dict[str, str], bytes]
+
+
+def refusable(operation: Callable[[dict[str, Any]], Response]) -> Callable[[dict[str, Any]], Response]:
+    """Answer a :class:`Refused` as the service does."""
+
+    @functools.wraps(operation)
+    def answered(data: dict[str, Any]) -> Response:
+        from ministack.core.responses import error_response_json
+
+        try:
+            return operation(data)
+        except Refused as error:
+            answer: Response = error_response_json(error.code, error.message, 400)
+            return answer
+
+    return answered
+
+
+def _done() -> Response:
+    from ministack.core.responses import json_response
+
+    answer: Response = json_response({})
+    return answer
+
+
+@refusable
+def send_task_success(data: dict[str, Any]) -> Response:
+    token, output = data.get("taskToken", ""), data.get("output", "")
+    check_size("output", output)
+    TOKENS.look(token)  # the token before the output: a worker that is too late is told so
+    check_output(output)
+    attempt = TOKENS.take(token)
+    from moto.stepfunctions.parser.asl.eval.callback.callback import CallbackOutcomeSuccess
+
+    attempt.notify(CallbackOutcomeSuccess(callback_id=token, output=output))
+    return _done()
+
+
+@refusable
+def send_task_failure(data: dict[str, Any]) -> Response:
+    token = data.get("taskToken", "")
+    attempt = TOKENS.take(token)
+    from moto.stepfunctions.parser.asl.eval.callback.callback import CallbackOutcomeFailure
+
+    attempt.notify(CallbackOutcomeFailure(callback_id=token, error=data.get("error"), cause=data.get("cause")))
+    return _done()
+
+
+@refusable
+def send_task_heartbeat(data: dict[str, Any]) -> Response:
+    TOKENS.look(data.get("taskToken", "")).notify_heartbeat()
+    return _done()
+
+
+class Activities:
+    """The activities of one account and Region, as the interpreter asks for them."""
+
+    def __init__(self, account: str, region: str) -> None:
+        self._scope = account, region
+
+    def get(self, arn: str) -> Any:
+        from ministack.core.responses import request_scope
+        from ministack.services import stepfunctions
+
+        with request_scope(*self._scope):
+            queue = stepfunctions._activity_tasks.get(arn)
+        return None if queue is None else _Queue(queue)
+
+
+class _Queue:
+    def __init__(self, tasks: list[dict[str, str]]) -> None:
+        self._tasks = tasks
+
+    def add_task(self, task: Any) -> None:
+        self._tasks.append({"taskToken": task.task_token, "input": task.task_input})
+
+
+def install() -> None:
+    from ministack.services import stepfunctions
+
+    poll = stepfunctions._get_activity_task
+    _ = stepfunctions._send_task_success, stepfunctions._send_task_failure, stepfunctions._send_task_heartbeat
+    _ = stepfunctions._activity_tasks
+
+    async def get_activity_task(data: dict[str, Any]) -> Response:
+        while True:
+            answer: Response = await poll(data)
+            token = json.loads(answer[2]).get("taskToken")
+            if not token:
+                return answer
+            try:
+                TOKENS.look(token).notify_activity_task_start(worker_name=data.get("workerName"))
+            except Refused:
+                continue  # its attempt ended while it lay there
+            return answer
+
+    stepfunctions._send_task_success = send_task_success
+    stepfunctions._send_task_failure = send_task_failure
+    stepfunctions._send_task_heartbeat = send_task_heartbeat
+    stepfunctions._get_activity_task = get_activity_task

@@ -1,0 +1,105 @@
+"""ListMapRuns and DescribeMapRun.
+
+**On AWS** each run of a distributed Map state has an ARN, its counts of items and of child executions, and the
+thresholds that it was started with (Step Functions API Reference, "DescribeMapRun").
+
+**MiniStack** shows what its own interpreter wrote down.
+
+**Here** the counts are the run's own, also while it runs; the last :data:`KEPT` runs are known. UpdateMapRun finds none
+of them. Not done: ListExecutions with a mapRunArn, because a child execution has no record.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import Any
+
+from .states_callbacks import Response, refusable
+from .states_tokens import Refused
+
+KEPT = 1000
+
+
+class MapRuns:
+    """The runs that are known, by their ARNs."""
+
+    def __init__(self, kept: int = KEPT) -> None:
+        self._kept = kept
+        self._runs: OrderedDict[str, Any] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def add(self, run: Any) -> None:
+        with self._lock:
+            self._runs[run.map_run_arn] = run
+            while len(self._runs) > self._kept:
+                self._runs.popitem(last=False)
+
+    def get(self, arn: str) -> Any:
+        return self._runs.get(arn)
+
+    def of(self, execution_arn: str) -> list[Any]:
+        with self._lock:
+            return [run for run in self._runs.values() if run.execution_arn == execution_arn]
+
+    def clear(self) -> None:
+        with self._lock:
+            self._runs.clear()
+
+
+MAP_RUNS = MapRuns()
+
+
+def change() -> None:
+    from moto.stepfunctions.parser.asl.component.state.exec.state_map.iteration.itemprocessor.map_run_record import (
+        MapRunRecordPoolManager,
+    )
+
+    add = MapRunRecordPoolManager.add
+
+    def added(self: Any, map_run_record: Any) -> None:
+        add(self, map_run_record)
+        MAP_RUNS.add(map_run_record)
+
+    MapRunRecordPoolManager.add = added
+
+
+@refusable
+def list_map_runs(data: dict[str, Any]) -> Response:
+    from ministack.core.responses import json_response
+
+    from .states_executions import known_execution
+
+    arn = known_execution(data)["executionArn"]
+    answer: Response = json_response({"mapRuns": [run.list_item() for run in MAP_RUNS.of(arn)]})
+    return answer
+
+
+@refusable
+def describe_map_run(data: dict[str, Any]) -> Response:
+    from ministack.core.responses import get_account_id, get_region, json_response
+
+    arn = data.get("mapRunArn", "")
+    run = MAP_RUNS.get(arn)
+    if run is None or arn.split(":")[3:5] != [get_region(), get_account_id()]:
+        raise Refused("ResourceNotFound", f"Resource not found: '{arn}'")
+    answer: Response = json_response(run.describe())
+    return answer
+
+
+def install() -> None:
+    from ministack.services import stepfunctions as sfn
+
+    from . import states_engine
+
+    _ = sfn._list_map_runs, sfn._describe_map_run
+    forget_all = sfn.reset
+
+    def reset() -> None:
+        forget_all()
+        MAP_RUNS.clear()
+
+    sfn._list_map_runs = list_map_runs
+    sfn._describe_map_run = describe_map_run
+    sfn.reset = reset
+    states_engine.on_load(change)

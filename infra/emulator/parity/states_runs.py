@@ -1,0 +1,251 @@
+"""One execution, from its start to its end.
+
+**On AWS** a Standard execution has a history of events that can be read while it runs and for 90 days afterwards; its
+input is as it was given, its output is compact JSON. ``TimeoutSeconds`` of the definition ends it as TIMED_OUT. An
+Express execution lasts five minutes at most (Step Functions Developer Guide, "Quotas", "Choosing workflow type").
+
+**MiniStack** has a thread for each execution, which begins 150 ms after the start.
+
+**Here** too an execution is one thread, which begins at once; MiniStack's record of it, with the interpreter's events
+in it, is what the API shows. Two bounds are ours: :data:`MAX_RUNNING` executions run at the same time, and of those
+that ended the last :data:`MAX_KEPT` can be described. Nothing survives the stand-in's end.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from . import states_engine, states_waits
+from .states_callbacks import Activities
+
+MAX_RUNNING = 1000
+MAX_KEPT = 10_000
+EXPRESS_SECONDS = 300.0
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What an execution needs of its state machine; later changes of it concern later executions."""
+
+    arn: str
+    name: str
+    definition: str
+    role: str
+    kind: str
+
+
+def iso(moment: datetime) -> str:
+    """A moment as the context object and the records have it."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+
+
+def new_record(arn: str, name: str, machine: Machine, given: str, moment: datetime) -> dict[str, Any]:
+    """The record of an execution that begins, as MiniStack's pages read it."""
+    return {
+        "executionArn": arn,
+        "stateMachineArn": machine.arn,
+        "name": name,
+        "status": "RUNNING",
+        "startDate": iso(moment),
+        "stopDate": None,
+        "input": given,
+        "inputDetails": {"included": True},
+        "output": None,
+        "outputDetails": {"included": True},
+        "events": [],
+    }
+
+
+def time_limit(stated: float | None, kind: str) -> float | None:
+    """For how long an execution may run."""
+    if kind != "EXPRESS":
+        return stated
+    return EXPRESS_SECONDS if stated is None else min(stated, EXPRESS_SECONDS)
+
+
+class Run:
+    """An execution in progress. ``record`` says how it stands, all the time."""
+
+    def __init__(self, record: dict[str, Any], machine: Machine, value: Any, account: str, region: str) -> None:
+        self.record = record
+        self.machine = machine
+        self.value = value
+        self.scope = account, region
+        self.over = threading.Event()
+        self.standard = machine.kind == "STANDARD"
+        self._program = states_engine.program(machine.definition)
+        self.env = self._environment()
+
+    def _environment(self) -> Any:
+        from moto.stepfunctions.parser.api import HistoryEventType
+        from moto.stepfunctions.parser.asl.eval.environment import Environment
+        from moto.stepfunctions.parser.asl.eval.evaluation_details import AWSExecutionDetails
+        from moto.stepfunctions.parser.asl.eval.event.event_detail import EventDetails
+        from moto.stepfunctions.parser.asl.eval.event.event_manager import EventHistoryContext
+
+        account, region = self.scope
+        env = Environment(
+            aws_execution_details=AWSExecutionDetails(account=account, region=region, role_arn=self.machine.role),
+            execution_type=self.machine.kind,
+            context={
+                "Execution": {
+                    "Id": self.record["executionArn"],
+                    "Input": self.value,
+                    "Name": self.record["name"],
+                    "RoleArn": self.machine.role,
+                    "StartTime": self.record["startDate"],
+                },
+                "StateMachine": {"Id": self.machine.arn, "Name": self.machine.name},
+            },
+            event_history_context=EventHistoryContext.of_program_start(),
+            cloud_watch_logging_session=None,
+            activity_store=Activities(account, region),
+        )
+        started = {
+            "input": self.record["input"],
+            "inputDetails": {"truncated": False},
+            "roleArn": self.machine.role,
+        }
+        env.event_manager.add_event(
+            context=env.event_history_context,
+            event_type=HistoryEventType.ExecutionStarted,
+            event_details=EventDetails(executionStartedEventDetails=started),
+            update_source_event_id=False,
+        )
+        env.next_state_name = self._program.start_at.start_at_name  # it runs from here on, so it can be stopped
+        self.record["events"] = env.event_manager._history_event_list
+        return env
+
+    def start(self) -> None:
+        """Begin, in a thread of its own."""
+        self.announce()
+        threading.Thread(target=self.work, name="states-execution", daemon=True).start()
+
+    def work(self) -> None:
+        """Run to the end, in this thread."""
+        stated = self._program.timeout_seconds
+        limit = time_limit(stated.timeout_seconds if stated else None, self.machine.kind)
+        clock = threading.Timer(limit, self._late) if limit is not None else None
+        if clock is not None:
+            clock.daemon = True
+            clock.start()
+        try:
+            self._program.eval(self.env)
+        except BaseException as error:  # noqa: BLE001 - the name alone: a message may hold what it works on
+            self.env.set_error({"error": "States.Runtime", "cause": type(error).__name__})
+        finally:
+            if clock is not None:
+                clock.cancel()
+            self._finish()
+
+    def stop(self, error: str | None, cause: str | None) -> None:
+        """End it as ABORTED, unless it has ended, and wait a moment until its history says so."""
+        self.env.set_stop(stop_date=datetime.now(UTC), error=error, cause=cause)
+        states_waits.wake(self.env)
+        self.over.wait(5.0)
+
+    def _late(self) -> None:
+        with self.env._state_mutex:
+            if self.env.is_running():
+                self.env.set_timed_out()
+        states_waits.wake(self.env)
+
+    def _finish(self) -> None:
+        from moto.stepfunctions.parser.asl.eval import program_state as states
+        from moto.stepfunctions.parser.asl.utils.encoding import to_json_str
+
+        state = self.env.program_state()
+        found: dict[str, Any] = {"stopDate": iso(datetime.now(UTC))}
+        if isinstance(state, states.ProgramEnded):
+            found["output"] = to_json_str(self.env.states.get_input(), separators=(",", ":"))
+            status = "SUCCEEDED"
+        elif isinstance(state, states.ProgramStopped):
+            found |= {"error": state.error, "cause": state.cause}
+            status = "ABORTED"
+        elif isinstance(state, states.ProgramTimedOut):
+            status = "TIMED_OUT"
+        else:
+            failure = getattr(state, "error", None) or {}
+            found |= {"error": failure.get("error"), "cause": failure.get("cause")}
+            status = "FAILED"
+        self.record.update(found)
+        self.record["status"] = status  # last: whoever reads it finds the rest
+        states_waits.wake(self.env)  # branches that nobody waits for any more
+        RUNS.ended(self)
+        self.over.set()
+        self.announce()
+
+    def announce(self) -> None:
+        from ministack.core.responses import request_scope
+        from ministack.services import stepfunctions
+
+        if self.standard:
+            with request_scope(*self.scope):
+                stepfunctions._emit_execution_status_event(self.record)
+
+
+class Runs:
+    """The executions that run, and the order in which the others ended."""
+
+    def __init__(self, running: int = MAX_RUNNING, kept: int = MAX_KEPT) -> None:
+        self._running: dict[str, Any] = {}
+        self._ended: OrderedDict[str, tuple[str, str]] = OrderedDict()
+        self._most, self._kept = running, kept
+        self._lock = threading.Lock()
+
+    def full(self) -> bool:
+        return len(self._running) >= self._most
+
+    def began(self, run: Any) -> None:
+        with self._lock:
+            self._running[run.record["executionArn"]] = run
+
+    def get(self, arn: str) -> Any:
+        return self._running.get(arn)
+
+    def all(self) -> list[Any]:
+        with self._lock:
+            return list(self._running.values())
+
+    def ended(self, run: Any) -> None:
+        """Forget the run, and of the records that ended whatever is beyond those that are kept."""
+        arn = run.record["executionArn"]
+        forgotten = []
+        with self._lock:
+            self._running.pop(arn, None)
+            if run.standard:
+                self._ended[arn] = run.scope
+            while len(self._ended) > self._kept:
+                forgotten.append(self._ended.popitem(last=False))
+        for old, scope in forgotten:
+            self.forget(old, scope)
+
+    @staticmethod
+    def forget(arn: str, scope: tuple[str, str]) -> None:
+        from ministack.core.responses import request_scope
+        from ministack.services import stepfunctions
+
+        with request_scope(*scope):
+            stepfunctions._executions.pop(arn, None)
+
+
+RUNS = Runs()
+
+
+def install() -> None:
+    from ministack.core.responses import request_scope
+    from ministack.services import stepfunctions
+
+    _ = request_scope, stepfunctions._executions, stepfunctions._emit_execution_status_event
+    forget_all = stepfunctions.reset
+
+    def reset() -> None:
+        for run in RUNS.all():
+            run.stop(None, None)
+        forget_all()
+
+    stepfunctions.reset = reset
