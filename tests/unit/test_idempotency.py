@@ -572,7 +572,7 @@ class Schedules(RuleBasedStateMachine):
     def is_killed(self, data: st.DataObject) -> None:
         del self.held[data.draw(st.sampled_from(sorted(self.held)))]
 
-    @rule(seconds=st.sampled_from([1.0, LEASE * 0.6, LEASE + 1, WINDOW + 2]))
+    @rule(seconds=st.sampled_from([1.0, LEASE * 0.6, *[LEASE + 1] * 4, WINDOW + 2]))
     def time_passes(self, seconds: float) -> None:
         self.clock.now += seconds
 
@@ -597,6 +597,6 @@ def test_no_schedule_records_two_results_or_loses_a_step(store: IdempotencyStore
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=120, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )
