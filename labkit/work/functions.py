@@ -183,9 +183,9 @@ class Function:
         """The newest lines that the function logged, in order: :meth:`labkit.work.logs.Log.lines`."""
         return self.log.lines(since, limit=limit, platform=platform)
 
-    def follow(self, seconds: float, *, platform: bool = False) -> Iterator[str]:
+    def follow(self, seconds: float, *, since: float | None = None, platform: bool = False) -> Iterator[str]:
         """Yield lines as they are logged, for so many seconds: :meth:`labkit.work.logs.Log.follow`."""
-        return self.log.follow(seconds, platform=platform)
+        return self.log.follow(seconds, since=since, platform=platform)
 
     def map_queue(
         self,

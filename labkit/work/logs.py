@@ -48,21 +48,25 @@ class Log:
         self,
         seconds: float,
         *,
+        since: float | None = None,
         platform: bool = False,
         every: float = 0.5,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
     ) -> Iterator[str]:
-        """Yield lines as they are logged, from now on and for ``seconds``; the group is read ``every`` so many seconds.
+        """Yield lines as they are logged, for ``seconds``; the group is read ``every`` so many seconds.
 
-        What was seen is counted, not cut off at a time: a line that comes late is not lost.
+        ``since`` (epoch seconds) is where the lines begin, now unless told. Take it before what you follow can start:
+        a mapping reads its queue from the moment it is made. What was seen is counted, not cut off at a time: a line
+        that comes late is not lost.
         """
         start = clock()
+        since = start if since is None else since
         seen: Counter[tuple[str, int, str]] = Counter()
         while True:
             left = start + seconds - clock()  # before the look: what is logged until the end is still seen
             found: Counter[tuple[str, int, str]] = Counter()
-            for event in self._events(start, platform):
+            for event in self._events(since, platform):
                 line = (event["logStreamName"], event["timestamp"], event["message"])
                 found[line] += 1
                 if found[line] > seen[line]:

@@ -704,9 +704,10 @@ def test_a_batch_from_a_queue_is_answered_message_by_message(lab: Lab) -> None:
     queue = Queue.create(lab, "work", visibility=1)
     payloads = [{"n": 0}, {"n": 1, "fail": "ValueError", "until": 3}, {"n": 2}]
     queue.send_batch([{"trace_id": f"step-{index}", "payload": payload} for index, payload in enumerate(payloads)])
+    start = time.time()  # before the mapping: it reads from the moment it is made
     function.map_queue(queue)
     done: dict[str, int] = {}
-    for line in function.follow(20):
+    for line in function.follow(20, since=start):
         said = json.loads(line[line.index("{") :])
         if "step" in said:
             done[said["trace_id"]] = said["receives"]
