@@ -117,6 +117,11 @@ class Bus:
             raise BusError(f"bus {name!r} was not made: {error}") from error
         return cls(client, full, packer=packer, tags=lab.tags)
 
+    @property
+    def arn(self) -> str:
+        """The bus's ARN, as EventBridge has it."""
+        return str(self.client.describe_event_bus(Name=self.name)["Arn"])
+
     def entry(self, envelope: Envelope, *, detail_type: str = REQUESTED, source: str = SOURCE) -> dict[str, Any]:
         """The PutEvents entry for an envelope, packed if need be. Raises :class:`BusError` when it can never fit."""
         packed = self.packer.pack(envelope) if self.packer else envelope
