@@ -26,9 +26,15 @@ RECORDED = "recorded on AWS: LocalStack tests/aws/services/stepfunctions/v2"
 CALLBACK = "arn:aws:states:::sqs:sendMessage.waitForTaskToken"
 
 
+def inside(state: dict[str, Any], name: str = "Inside") -> dict[str, Any]:
+    """An item processor or a branch of this state alone. Names are unique in a whole definition."""
+    end = {} if state.get("Type") in ("Choice", "Succeed", "Fail") else {"End": True}
+    return {"StartAt": name, "States": {name: {**state, **end}}}
+
+
 def one(state: dict[str, Any], **top: Any) -> dict[str, Any]:
     """A definition of this state alone, whose name is T."""
-    return {"StartAt": "T", "States": {"T": {**state, "End": True}}, **top}
+    return {**inside(state, "T"), **top}
 
 
 def constant(value: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 
 from .conftest import Aws
 from .rows import row
-from .states_kit import GUIDE, MODEL, RECORDED, REFERENCE, States, caught, one, refused
+from .states_kit import GUIDE, MODEL, RECORDED, REFERENCE, States, caught, inside, one, refused
 
 CALLBACK = f"{RECORDED}/callback"
 OVER = ("TaskTimedOut", "Task Timed Out: 'Provided task does not exist anymore'")
@@ -190,3 +190,15 @@ def test_stop(states: States) -> None:
     assert last["executionAbortedEventDetails"] == {"error": "Operator", "cause": "night"}
     assert refused(states.api.send_task_success, taskToken=token, output="1") == OVER
     assert states.types(arn)[-1] == "ExecutionAborted"
+
+
+@row("sfn.token.quick", "A worker that answers at once is heard at once", source=f"{GUIDE}: wait for a callback")
+def test_answered_at_once(states: States) -> None:
+    """Also where the answer comes before the state has begun to count its heartbeats."""
+    queue = states.queue()
+    count = 40
+    body = {"Type": "Map", "MaxConcurrency": 1, "ItemProcessor": inside(states.task(queue, HeartbeatSeconds=60))}
+    arn = states.start(states.machine(one(body)), list(range(count)))
+    for _ in range(count):
+        states.api.send_task_success(taskToken=states.token(queue), output="1")
+    assert json.loads(states.ended(arn, within=20)["output"]) == [1] * count

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from parity.states_batches import batches, jobs, lines, understood
+from parity.states_batches import batches, is_constant, jobs, lines, template, understood
 from parity.states_map import exceeds, manifest
 from parity.states_map_runs import MapRuns
 
@@ -56,16 +56,27 @@ def test_what_the_grammar_does_not_know_is_taken_out() -> None:
         {},
         {"BatchInput": 1},
         {"MaxItemsPerBatch": 0},
-        {"MaxItemsPerBatch": "2"},
         {"MaxItemsPerBatch": True},
-        {"MaxItemsPerBatch": 2, "MaxItemsPerBatchPath": "$.n"},
-        {"MaxItemsPerBatch": 2, "BatchInput": {"a.$": "$.a"}},
-        {"MaxItemsPerBatch": 2, "BatchInput": "{% $states.input %}"},
+        {"MaxItemsPerBatch": 2, "Nonsense": 1},
     ],
 )
 def test_batchers_that_are_refused(batcher: Any) -> None:
     with pytest.raises(ValueError, match="of M must"):
         understood(mapped(ItemBatcher=batcher))
+
+
+def test_batchers_that_a_run_has_to_evaluate() -> None:
+    assert is_constant({"MaxItemsPerBatch": 2, "BatchInput": {"a": "$.b"}})
+    paths = {"MaxItemsPerBatchPath": "$.n", "BatchInput": {"a.$": "$.a"}}
+    assert not is_constant(paths)
+    assert not is_constant({"MaxItemsPerBatch": "{% $n %}"})
+    assert json.loads(template(paths, "JSONPath"))["States"]["B"]["Parameters"] == {
+        "MaxItemsPerBatch.$": "$.n",
+        "BatchInput": {"a.$": "$.a"},
+    }
+    assert json.loads(template({"MaxItemsPerBatch": "{% $n %}"}, "JSONata"))["States"]["B"]["Output"] == {
+        "MaxItemsPerBatch": "{% $n %}"
+    }
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,17 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from parity import states_engine, states_events, states_executions, states_jsonata, states_runs
+from parity import (
+    states_descriptions,
+    states_engine,
+    states_events,
+    states_executions,
+    states_jsonata,
+    states_requests,
+    states_runs,
+)
 from parity.states_clients import account_of
-from parity.states_errors import ended, lambda_error
+from parity.states_errors import ended, is_full, lambda_error
 from parity.states_runs import Machine
 from parity.states_tokens import Refused
 from parity.states_waits import Attempt, Stopped, next_wait
@@ -81,13 +89,13 @@ def test_another_interpreter_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("name", ["", "x" * 81, "a b", "a:b", "a/b", "a*", "tab\t", "ring\x7f", "{a}"])
 def test_names_that_an_execution_cannot_have(name: str) -> None:
     with pytest.raises(Refused) as raised:
-        states_executions.check_name(name)
+        states_requests.check_name(name)
     assert raised.value.code == "InvalidName"
 
 
 @pytest.mark.parametrize("name", ["a", "x" * 80, "order_1-2.3", "größe"])
 def test_names_that_it_can_have(name: str) -> None:
-    states_executions.check_name(name)
+    states_requests.check_name(name)
 
 
 def test_the_same_input_may_be_written_otherwise() -> None:
@@ -104,18 +112,76 @@ def test_the_arn_of_an_express_execution_is_new_each_time() -> None:
     assert first.startswith("arn:aws:states:us-east-1:1:express:m:e:")
     assert states_executions.execution_arn(MACHINE, "e") == "arn:aws:states:us-east-1:1:execution:m:e"
     with pytest.raises(Refused):
-        states_executions.check_standard(first)
-    states_executions.check_standard(states_executions.execution_arn(MACHINE, "e"))
+        states_requests.check_arn(first, "execution")
+    states_requests.check_arn(states_executions.execution_arn(MACHINE, "e"), "execution")
+
+
+@pytest.mark.parametrize(
+    ("arn", "told"),
+    [
+        ("no arn", "Invalid Arn: 'Invalid ARN prefix: no arn'"),
+        ("arn:aws:sqs:us-east-1:1:q", "Invalid Arn: 'arn:aws:sqs:us-east-1:1:q'"),
+        ("arn:aws:states:us-east-1:1:activity:a", "Invalid Arn: 'Resource type not valid in this context: activity'"),
+    ],
+)
+def test_what_is_no_arn_of_a_state_machine(arn: str, told: str) -> None:
+    with pytest.raises(Refused) as raised:
+        states_requests.check_arn(arn, "stateMachine")
+    assert (raised.value.code, raised.value.message) == ("InvalidArn", told)
+
+
+def test_pages_go_on_where_the_last_one_ended() -> None:
+    rows = [(f"2026-01-0{day}", f"arn:{day}", {"n": day}) for day in range(1, 7)]
+    first = states_requests.page({"maxResults": 2}, "items", rows, newest_first=False)
+    assert [item["n"] for item in first["items"]] == [1, 2]
+    asked = {"maxResults": 2, "nextToken": first["nextToken"]}
+    assert [item["n"] for item in states_requests.page(asked, "items", rows, newest_first=False)["items"]] == [3, 4]
+    without = [row for row in rows if row[1] != "arn:2"]  # the item that the page ended with is gone
+    assert [item["n"] for item in states_requests.page(asked, "items", without, newest_first=False)["items"]] == [3, 4]
+    rest = states_requests.page({"nextToken": first["nextToken"]}, "items", rows, newest_first=False)
+    assert [item["n"] for item in rest["items"]] == [3, 4, 5, 6]
+    assert "nextToken" not in rest
+    backwards = states_requests.page(asked, "items", [rows[5], rows[0]], newest_first=True)
+    assert [item["n"] for item in backwards["items"]] == [1]
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [
+        ({"maxResults": 1001}, "ValidationException"),
+        ({"nextToken": "x" * 1025}, "ValidationException"),
+        ({"nextToken": "nonsense"}, "InvalidToken"),
+        ({"nextToken": "MQ=="}, "InvalidToken"),
+    ],
+)
+def test_pages_that_nobody_can_ask_for(asked: dict[str, Any], code: str) -> None:
+    with pytest.raises(Refused) as raised:
+        states_requests.page(asked, "items", [], newest_first=False)
+    assert raised.value.code == code
+
+
+def test_a_history_has_room_for_its_end_alone() -> None:
+    events = [{"type": "PassStateEntered"}] * 24_999
+    assert is_full(events, "PassStateExited")
+    assert not is_full(events, "ExecutionSucceeded")
+    assert not is_full(events[:-1], "PassStateExited")
+
+
+def test_a_description_has_the_names_of_aws_alone() -> None:
+    kept = record(_machine={"definition": "{}"}, redriveCount=2)
+    shown = states_descriptions.description(kept)
+    assert "_machine" not in shown
+    assert shown["redriveCount"] == 2
 
 
 def test_a_description_has_the_output_of_a_success_alone() -> None:
-    running = states_executions.description(record())
+    running = states_descriptions.description(record())
     assert "output" not in running
     assert "stopDate" not in running
     assert running["redriveStatus"] == "NOT_REDRIVABLE"
-    done = states_executions.description(record(status="SUCCEEDED", output="1", stopDate="2026-01-01T00:00:01.000Z"))
+    done = states_descriptions.description(record(status="SUCCEEDED", output="1", stopDate="2026-01-01T00:00:01.000Z"))
     assert (done["output"], done["outputDetails"]) == ("1", {"included": True})
-    failed = states_executions.description(record(status="FAILED", error="E"))
+    failed = states_descriptions.description(record(status="FAILED", error="E"))
     assert (failed["error"], failed["redriveStatus"]) == ("E", "REDRIVABLE")
     assert "events" not in failed
 

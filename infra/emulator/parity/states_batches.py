@@ -1,15 +1,15 @@
-"""What the items of a distributed Map state are: ItemBatcher, and files in JSON Lines.
+"""What the items of Map states are: ItemBatcher, files in JSON Lines, and how many there may be.
 
 **On AWS** ``ItemBatcher`` puts items together, up to MaxItemsPerBatch of them and MaxInputBytesPerBatch bytes, into
 ``{"Items": […]}`` with ``BatchInput`` beside them, and each batch is the input of one child execution (Step Functions
 Developer Guide, "ItemBatcher"). An ItemReader reads JSON, JSON Lines and CSV from S3.
 
 **MiniStack** has no batches. moto's grammar does not know ItemBatcher, nor a ToleratedFailurePercentage without a
-decimal point, nor its reader JSON Lines.
+decimal point, nor its reader JSON Lines; an inline Map state over a thousand items ends its recursion in Python.
 
 **Here** ItemBatcher is taken out of a definition before it is parsed, and given to the Map state that it stood in.
-Only whole numbers and a constant BatchInput are taken: a ``MaxItemsPerBatchPath``, a BatchInput with paths and an
-expression in one are refused.
+Paths and expressions in it are evaluated for each run, by the interpreter, with the input of the state. Not verified:
+the error when they give no whole number above 0 (here: States.Runtime).
 """
 
 from __future__ import annotations
@@ -24,13 +24,32 @@ PERCENTAGE = "ToleratedFailurePercentage"
 
 
 def _check(name: str, batcher: Any) -> None:
-    known = {*LIMITS, "BatchInput"}
-    numbers = [batcher[limit] for limit in LIMITS if limit in batcher] if isinstance(batcher, dict) else []
-    whole = all(isinstance(number, int) and not isinstance(number, bool) and number > 0 for number in numbers)
-    if not numbers or not whole or not known.issuperset(batcher or ()):
+    known = {*LIMITS, *(f"{limit}Path" for limit in LIMITS), "BatchInput"}
+    given = (known - {"BatchInput"}) & set(batcher) if isinstance(batcher, dict) else set()
+    constant = [batcher[limit] for limit in given if not isinstance(batcher[limit], str)]
+    if not given or not all(_whole(number) for number in constant) or not known.issuperset(batcher or ()):
         raise ValueError(f"The ItemBatcher of {name} must have {' or '.join(LIMITS)}, a whole number above 0.")
-    if any(mark in json.dumps(batcher.get("BatchInput")) for mark in ('.$":', "{%")):
-        raise ValueError(f"The BatchInput of {name} must be constant here.")
+
+
+def _whole(number: Any) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and number > 0
+
+
+def is_constant(batcher: dict[str, Any]) -> bool:
+    """Whether an ItemBatcher is the same for every run."""
+    text = json.dumps(batcher)
+    return not any(mark in text for mark in ('Path":', '.$":', "{%"))
+
+
+def template(batcher: dict[str, Any], language: str) -> str:
+    """A definition of one Pass state whose output is what an ItemBatcher amounts to."""
+    if language == "JSONata":
+        state: dict[str, Any] = {"Type": "Pass", "Output": batcher, "End": True}
+    else:
+        paths = {f"{limit}Path": f"{limit}.$" for limit in LIMITS}
+        fields = {paths.get(name, name): value for name, value in batcher.items()}
+        state = {"Type": "Pass", "Parameters": fields, "End": True}
+    return json.dumps({"StartAt": "B", "QueryLanguage": language, "States": {"B": state}})
 
 
 def understood(definition: str) -> tuple[str, dict[str, Any]]:
@@ -100,11 +119,82 @@ def change() -> None:
 
     def from_state_props(self: Any, state_props: Any) -> None:
         props(self, state_props)
-        self.iteration_component.batcher = getattr(here, "batchers", {}).get(self.name)
+        self.iteration_component.item_batcher = getattr(here, "batchers", {}).get(self.name)
+        self.iteration_component.language = "JSONPath" if self._is_language_query_jsonpath() else "JSONata"
 
     AmazonStateLanguageParser.parse = staticmethod(parsed)
     StateMap.from_state_props = from_state_props
+    _batchers()
     _json_lines()
+    _many_items()
+
+
+def _batchers() -> None:
+    """The ItemBatcher of a run, evaluated before its items are put together."""
+    from moto.stepfunctions.parser.asl.component.state.exec.state_map.iteration.distributed_iteration_component import (
+        DistributedIterationComponent,
+    )
+
+    from . import states_engine
+
+    evaluate = DistributedIterationComponent._eval_body
+    here = threading.local()  # a Map state inside another one runs for several items at a time
+
+    def evaluated(batcher: dict[str, Any], language: str, env: Any) -> dict[str, Any]:
+        frame = env.open_frame()
+        try:
+            state = states_engine.program(template(batcher, language)).states.states["B"]
+            if language == "JSONata":
+                state.output.eval(frame)
+            else:
+                frame.stack.append(env.states.get_input())
+                state.parameters.eval(frame)
+            found: dict[str, Any] = frame.stack.pop()
+        finally:
+            env.close_frame(frame)
+        if not all(_whole(found[limit]) for limit in LIMITS if limit in found):
+            raise ValueError(f"{' and '.join(LIMITS)} must be whole numbers above 0.")
+        return found
+
+    def body(self: Any, env: Any) -> None:
+        batcher, before = self.item_batcher, getattr(here, "batcher", None)
+        try:
+            here.batcher = batcher
+            if batcher and not is_constant(batcher):
+                here.batcher = evaluated(batcher, self.language, env)
+            evaluate(self, env)
+        finally:
+            here.batcher = before
+
+    DistributedIterationComponent._eval_body = body
+    DistributedIterationComponent.batcher = property(lambda self: getattr(here, "batcher", None))
+
+
+def _many_items() -> None:
+    """A worker takes one item after the other; the interpreter's calls itself for each."""
+    from moto.stepfunctions.parser.asl.component.state.exec.state_map.iteration.iteration_worker import IterationWorker
+
+    def work(self: Any, job: Any, worker_frame: Any) -> None:
+        while job is not None:
+            frame = worker_frame.open_inner_frame()
+            self._eval_job(env=frame, job=job)
+            worker_frame.close_frame(frame)
+            failed = isinstance(job.job_output, Exception) or self.stopped()
+            following = None if failed else self._job_pool.next_job()
+            if following is not None:
+                self._job_pool.close_job(job)
+                job = following
+                continue
+            if not failed:  # what follows the state follows its last item
+                last = frame.event_history_context.last_published_event_id
+                worker_frame.event_history_context.source_event_id = last
+            self._env.close_frame(worker_frame)  # before the job: the state goes on when the last job is closed
+            self._job_pool.close_job(job)
+            return
+        self._env.close_frame(worker_frame)
+
+    _ = IterationWorker._eval_pool
+    IterationWorker._eval_pool = work
 
 
 @functools.cache

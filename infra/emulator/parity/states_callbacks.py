@@ -1,18 +1,17 @@
-"""SendTaskSuccess, SendTaskFailure, SendTaskHeartbeat and GetActivityTask.
+"""SendTaskSuccess, SendTaskFailure and SendTaskHeartbeat.
 
 **On AWS** whoever has the token ends the task or says that it is still at work; the call returns when that is written
-down (Step Functions API Reference, the four actions). What each refuses is in :mod:`parity.states_tokens`.
+down (Step Functions API Reference, the three actions). What each refuses is in :mod:`parity.states_tokens`.
 
 **MiniStack** puts the result where its own interpreter polls for it.
 
-**Here** the calls reach the attempt that waits for them. A worker that asks for an activity's task makes the execution
-go on to ActivityStarted.
+**Here** the calls reach the attempt that waits for them. What an activity's worker asks for is in
+:mod:`parity.states_activities`.
 """
 
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -21,18 +20,23 @@ from .states_tokens import TOKENS, Refused, check_output, check_size
 Response = tuple[int, dict[str, str], bytes]
 
 
+def refused(error: Refused) -> Response:
+    """The answer to a request that is refused."""
+    from ministack.core.responses import error_response_json
+
+    answer: Response = error_response_json(error.code, error.message, 400)
+    return answer
+
+
 def refusable(operation: Callable[[dict[str, Any]], Response]) -> Callable[[dict[str, Any]], Response]:
     """Answer a :class:`Refused` as the service does."""
 
     @functools.wraps(operation)
     def answered(data: dict[str, Any]) -> Response:
-        from ministack.core.responses import error_response_json
-
         try:
             return operation(data)
         except Refused as error:
-            answer: Response = error_response_json(error.code, error.message, 400)
-            return answer
+            return refused(error)
 
     return answered
 
@@ -99,23 +103,9 @@ class _Queue:
 def install() -> None:
     from ministack.services import stepfunctions
 
-    poll = stepfunctions._get_activity_task
     _ = stepfunctions._send_task_success, stepfunctions._send_task_failure, stepfunctions._send_task_heartbeat
     _ = stepfunctions._activity_tasks
-
-    async def get_activity_task(data: dict[str, Any]) -> Response:
-        while True:
-            answer: Response = await poll(data)
-            token = json.loads(answer[2]).get("taskToken")
-            if not token:
-                return answer
-            try:
-                TOKENS.look(token).notify_activity_task_start(worker_name=data.get("workerName"))
-            except Refused:
-                continue  # its attempt ended while it lay there
-            return answer
 
     stepfunctions._send_task_success = send_task_success
     stepfunctions._send_task_failure = send_task_failure
     stepfunctions._send_task_heartbeat = send_task_heartbeat
-    stepfunctions._get_activity_task = get_activity_task

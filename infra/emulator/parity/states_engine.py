@@ -155,7 +155,7 @@ def _parser() -> None:
     from moto.stepfunctions.parser.asl.parse.preprocessor import Preprocessor
     from moto.stepfunctions.parser.asl.utils import json_path
 
-    lexer, start = asl_parser.ASLLexer, Preprocessor.__init__
+    lexer, start, enter = asl_parser.ASLLexer, Preprocessor.__init__, Preprocessor._open_query_language_scope
 
     def quiet_lexer(stream: Any) -> Any:
         made = lexer(stream)
@@ -166,7 +166,15 @@ def _parser() -> None:
         start(self, *arguments, **more)
         self._query_language_per_scope = []  # of the class otherwise: one bad definition would spoil all later ones
 
+    def open_scope(self: Any, tree: Any) -> None:
+        """A state's QueryLanguage is its own; the states inside have the whole definition's or theirs."""
+        around = self._query_language_per_scope
+        self._query_language_per_scope = around[:1]
+        enter(self, tree)
+        self._query_language_per_scope = around + self._query_language_per_scope[min(1, len(around)) :]
+
     asl_parser.ASLLexer = quiet_lexer
+    Preprocessor._open_query_language_scope = open_scope
     Preprocessor.__init__ = fresh
     json_path.parse = functools.lru_cache(maxsize=KEPT_PATHS)(json_path.parse)  # 2 ms each
     result_path.parse = functools.lru_cache(maxsize=KEPT_PATHS)(result_path.parse)

@@ -7,8 +7,7 @@ event for each status).
 
 **MiniStack** knows RUNNING, SUCCEEDED, FAILED and ABORTED; an aborted execution's error is not in its event.
 
-**Here** the event is made from the execution's record, whatever ended it. A redrive can be asked of no execution here,
-so REDRIVABLE says what AWS would offer.
+**Here** the event is made from the execution's record, whatever ended it.
 """
 
 from __future__ import annotations
@@ -18,17 +17,12 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from .states_redrive_rules import fields
+
 PAYLOAD = 248 * 1024
 SOURCE = "aws.states"
 KIND = "Step Functions Execution Status Change"
 FAILURES = frozenset({"FAILED", "TIMED_OUT", "ABORTED"})
-
-
-def redrive(status: str) -> tuple[str, str | None]:
-    """Whether an execution with this status can be redriven, and why not."""
-    if status in FAILURES:
-        return "REDRIVABLE", None
-    return "NOT_REDRIVABLE", f"Execution is {status} and cannot be redriven"
 
 
 def milliseconds(moment: str | None) -> int | None:
@@ -39,7 +33,7 @@ def milliseconds(moment: str | None) -> int | None:
 def detail(record: Mapping[str, Any]) -> dict[str, Any]:
     """The detail of the event for the status that an execution has now."""
     status = record["status"]
-    possible, reason = redrive(status)
+    redrive = fields(record)
     output = record.get("output") if status == "SUCCEEDED" else None
     found: dict[str, Any] = {
         "executionArn": record["executionArn"],
@@ -54,10 +48,8 @@ def detail(record: Mapping[str, Any]) -> dict[str, Any]:
         "outputDetails": None if output is None else {"included": True},
         "stateMachineVersionArn": record.get("stateMachineVersionArn"),
         "stateMachineAliasArn": record.get("stateMachineAliasArn"),
-        "redriveCount": 0,
-        "redriveDate": None,
-        "redriveStatus": possible,
-        "redriveStatusReason": reason,
+        **redrive,
+        "redriveDate": milliseconds(redrive["redriveDate"]),
         "error": record.get("error") if status in FAILURES else None,
         "cause": record.get("cause") if status in FAILURES else None,
     }

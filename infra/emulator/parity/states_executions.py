@@ -1,4 +1,4 @@
-"""Starting, stopping and describing executions.
+"""Starting and stopping executions.
 
 **On AWS** StartExecution of a Standard state machine is idempotent by name and input while the execution runs;
 another input, or a name that was used in the last 90 days, is ExecutionAlreadyExists. Executions of an Express state
@@ -9,15 +9,15 @@ API Reference, "StartExecution", "StartSyncExecution"; refusals recorded on AWS)
 Standard ones.
 
 **Here** they are as documented. More than :data:`parity.states_runs.MAX_RUNNING` executions at a time are refused with
-ExecutionLimitExceeded. A version or an alias runs the definition that was published. Not verified: that inputs are
-compared as JSON and not as text; the answer to stopping an execution that ended (here: when it ended); that deleting a
-state machine ends its executions (here it does; on AWS it takes until they have ended).
+ExecutionLimitExceeded. A version or an alias runs the definition that was published; of an alias's versions one is
+chosen by their weights. Not verified: that inputs are compared as JSON and not as text; the answer to stopping an
+execution that ended (here: when it ended); the texts about an input that is no JSON.
 """
 
 from __future__ import annotations
 
 import json
-import re
+import random
 import threading
 import uuid
 from collections.abc import Callable
@@ -25,23 +25,26 @@ from datetime import UTC, datetime
 from typing import Any
 
 from .states_callbacks import Response, refusable
-from .states_events import redrive
+from .states_machines import unknown_machine
+from .states_requests import check_arn, check_name
 from .states_runs import RUNS, Machine, Run, iso, new_record
 from .states_tokens import Refused, check_size
 
-NOT_IN_NAMES = re.compile(r'[\s<>{}\[\]?*"#%\\^|~`$&,;:/\x00-\x1f\x7f-\x9f]')
-MAX_NAME = 80
 NO_INPUT = "{}"
 UNSUPPORTED = "This operation is not supported by this type of state machine"
 MEMORY_STEP = 64  # MB, in which Express executions are billed
+MACHINE = "_machine"  # of a record: the state machine as it was when the execution began
+HIDDEN = frozenset({"events", MACHINE})
+KEPT = (
+    "loggingConfiguration",
+    "tracingConfiguration",
+    "encryptionConfiguration",
+    "variableReferences",
+    "creationDate",
+    "updateDate",
+)
 
 _starting = threading.Lock()
-
-
-def check_name(name: str) -> None:
-    """Raise :class:`Refused` unless an execution can be called so."""
-    if not 1 <= len(name) <= MAX_NAME or NOT_IN_NAMES.search(name):
-        raise Refused("InvalidName", f"Invalid Name: '{name}'")
 
 
 def parsed_input(text: str) -> Any:
@@ -67,36 +70,40 @@ def execution_arn(machine: Machine, name: str) -> str:
     return arn if kind == "execution" else f"{arn}:{uuid.uuid4()}"
 
 
-def check_standard(arn: str) -> None:
-    """Raise :class:`Refused` for the ARN of an Express execution."""
-    if arn.split(":")[5:6] == ["express"]:
-        raise Refused("InvalidArn", "Invalid Arn: 'Resource type not valid in this context: express'")
-
-
-def description(record: dict[str, Any]) -> dict[str, Any]:
-    """What DescribeExecution shows of a record."""
-    hidden = {"events", *(() if record["status"] == "SUCCEEDED" else ("output", "outputDetails"))}
-    shown = {key: value for key, value in record.items() if key not in hidden and value is not None}
-    possible, reason = redrive(record["status"])
-    shown |= {"redriveCount": 0, "redriveStatus": possible}
-    return shown if reason is None else shown | {"redriveStatusReason": reason}
-
-
-def machine_of(arn: str) -> tuple[Machine, dict[str, str]]:
+def machine_of(arn: str) -> tuple[Machine, dict[str, Any]]:
     """The state machine behind its ARN, a version's or an alias's; and what describes the way there."""
     from ministack.services import stepfunctions as sfn
 
-    base = sfn._resolve_state_machine_arn(arn)
-    if base is None:
-        raise Refused("StateMachineDoesNotExist", f"State Machine Does Not Exist: '{arn}'")
-    stored = sfn._state_machines[base]
-    version_arn = sfn._execution_version_arn(arn)
-    version = sfn._state_machine_versions.get(version_arn) or {}
-    found = {**stored, **{key: version[key] for key in ("definition", "roleArn") if key in version}}
-    way = {"stateMachineVersionArn": version_arn} if version_arn else {}
-    if arn in sfn._state_machine_aliases:
+    check_arn(arn, "stateMachine")
+    alias = sfn._state_machine_aliases.get(arn)
+    version_arn = arn if alias is None else chosen(alias["routingConfiguration"])
+    version = sfn._state_machine_versions.get(version_arn)
+    base = arn if version is None else version["stateMachineArn"]
+    stored = sfn._state_machines.get(base)
+    if stored is None:
+        raise unknown_machine(arn)
+    found = {**stored, **{key: version[key] for key in ("definition", "roleArn") if version}}
+    way: dict[str, Any] = {} if version is None else {"stateMachineVersionArn": version_arn}
+    if alias is not None:
         way["stateMachineAliasArn"] = arn
+    kept: tuple[str, ...] = (
+        "loggingConfiguration",
+        "tracingConfiguration",
+        "updateDate",
+        "creationDate",
+        "encryptionConfiguration",
+    )
+    kept += ("variableReferences",)
+    way[MACHINE] = {key: stored[key] for key in kept if key in stored}
+    way[MACHINE] |= {"definition": found["definition"], "roleArn": found["roleArn"], "name": stored["name"]}
+    way[MACHINE]["revisionId"] = (version or {}).get("stateMachineRevisionId") or stored.get("revisionId")
     return Machine(base, stored["name"], found["definition"], found["roleArn"], stored["type"]), way
+
+
+def chosen(routes: list[dict[str, Any]]) -> str:
+    """The version that an alias leads to this time."""
+    arns, weights = ([route[key] for route in routes] for key in ("stateMachineVersionArn", "weight"))
+    return str(random.choices(arns, weights)[0])
 
 
 def known_execution(data: dict[str, Any]) -> dict[str, Any]:
@@ -104,14 +111,14 @@ def known_execution(data: dict[str, Any]) -> dict[str, Any]:
     from ministack.services import stepfunctions as sfn
 
     arn = data.get("executionArn", "")
-    check_standard(arn)
-    found: dict[str, Any] | None = sfn._executions.get(arn)
+    found: dict[str, Any] | None = sfn._executions.get(arn)  # also an Express child of a Map run
     if found is None:
+        check_arn(arn, "execution")
         raise Refused("ExecutionDoesNotExist", f"Execution Does Not Exist: '{arn}'")
     return found
 
 
-def _new_run(machine: Machine, way: dict[str, str], data: dict[str, Any], value: Any, arn: str, name: str) -> Run:
+def _new_run(machine: Machine, way: dict[str, Any], data: dict[str, Any], value: Any, arn: str, name: str) -> Run:
     from ministack.core.responses import get_account_id, get_region
 
     if RUNS.full():
@@ -167,7 +174,7 @@ def start_sync_execution(data: dict[str, Any]) -> Response:
     run = _new_run(machine, way, data, value, execution_arn(machine, name), name)
     run.work()
     record = run.record
-    hidden = {"events", "stateMachineVersionArn", "stateMachineAliasArn"}
+    hidden = HIDDEN | {"stateMachineVersionArn", "stateMachineAliasArn"}
     shown = {key: value for key, value in record.items() if key not in hidden and value is not None}
     if shown["status"] != "SUCCEEDED":
         shown.pop("output", None)
@@ -191,14 +198,6 @@ def stop_execution(data: dict[str, Any]) -> Response:
     return answer
 
 
-@refusable
-def describe_execution(data: dict[str, Any]) -> Response:
-    from ministack.core.responses import json_response
-
-    answer: Response = json_response(description(known_execution(data)))
-    return answer
-
-
 def install() -> None:
     from ministack.services import stepfunctions as sfn
 
@@ -210,28 +209,11 @@ def install() -> None:
 
         return asked
 
-    def of_standard(operation: Callable[[dict[str, Any]], Response]) -> Callable[[dict[str, Any]], Response]:
-        @refusable
-        def asked(data: dict[str, Any]) -> Response:
-            if data.get("stateMachineArn") and machine_of(data["stateMachineArn"])[0].kind != "STANDARD":
-                raise Refused("StateMachineTypeNotSupported", UNSUPPORTED)
-            status, headers, body = operation(data)
-            page = json.loads(body)
-            for item in page.get("executions", ()):
-                item["redriveCount"] = 0
-            return status, headers, json.dumps(page).encode()
-
-        return asked
-
-    _ = sfn._start_execution, sfn._start_sync_execution, sfn._stop_execution, sfn._describe_execution
+    _ = sfn._start_execution, sfn._start_sync_execution, sfn._stop_execution
     _ = sfn._executions, sfn._state_machines, sfn._state_machine_versions, sfn._state_machine_aliases
-    _ = sfn._resolve_state_machine_arn, sfn._execution_version_arn
     sfn._start_execution = start_execution
     sfn._start_sync_execution = start_sync_execution
     sfn._stop_execution = stop_execution
-    sfn._describe_execution = describe_execution
     sfn._get_execution_history = of_known(sfn._get_execution_history)
-    sfn._describe_state_machine_for_execution = of_known(sfn._describe_state_machine_for_execution)
-    sfn._list_executions = of_standard(sfn._list_executions)
     # Threads of their own: these begin, end or wait for an execution, and the first of them loads the interpreter.
     sfn._OFF_LOOP_ACTIONS |= {"StartExecution", "StopExecution"}

@@ -56,7 +56,14 @@ def change_early() -> None:
         except Exception as error:
             raise module.JSONataException("UNKNOWN", str(error)) from error
 
+    find = module.extract_jsonata_variable_references
+
+    def references(expression: str) -> set[str]:
+        return set(find(expression)) - {"$"}  # the item at hand, in a predicate
+
     _ = module.encode_jsonata_variable_declarations, module._eval_jsonata
+    module._ILLEGAL_VARIABLE_REFERENCES.discard("$")
+    module.extract_jsonata_variable_references = references
     module.encode_jsonata_variable_declarations = encode  # before states_clients imports what binds it
     module._eval_jsonata = evaluated
 
@@ -67,6 +74,29 @@ def change() -> None:
     for name in ("$hash", "$uuid", "$parse"):  # declared in front of each expression otherwise
         functions._DECLARATION_BY_VARIABLE_REFERENCE.pop(name)
     _failures()
+    _states()
+
+
+def _states() -> None:
+    """``$states`` as a whole: a result or an error, whichever there is, and not the other as null."""
+    from moto.stepfunctions.parser.asl.eval.states import States
+
+    declare = States.to_variable_declarations
+
+    def declared(self: Any, variable_references: set[str] | None = None) -> str:
+        kept = self._states_data
+        failed = kept.get("errorOutput") is not None
+        hidden = {"result"} if failed or kept.get("result") is None else set()
+        hidden |= set() if failed else {"errorOutput"}
+        if variable_references and "$states" not in variable_references:
+            hidden = set()  # each is asked for by its name
+        self._states_data = {name: value for name, value in kept.items() if name not in hidden}
+        try:
+            return str(declare(self, variable_references))
+        finally:
+            self._states_data = kept
+
+    States.to_variable_declarations = declared
 
 
 def _failures() -> None:

@@ -5,8 +5,8 @@ thresholds that it was started with (Step Functions API Reference, "DescribeMapR
 
 **MiniStack** shows what its own interpreter wrote down.
 
-**Here** the counts are the run's own, also while it runs; the last :data:`KEPT` runs are known. UpdateMapRun finds none
-of them. Not done: ListExecutions with a mapRunArn, because a child execution has no record.
+**Here** the counts are the run's own, also while it runs; the last :data:`KEPT` runs are known. ListExecutions with a
+mapRunArn shows the children that have begun. UpdateMapRun finds none of the runs.
 """
 
 from __future__ import annotations
@@ -83,8 +83,20 @@ def describe_map_run(data: dict[str, Any]) -> Response:
     run = MAP_RUNS.get(arn)
     if run is None or arn.split(":")[3:5] != [get_region(), get_account_id()]:
         raise Refused("ResourceNotFound", f"Resource not found: '{arn}'")
-    answer: Response = json_response(run.describe())
+    answer: Response = json_response(description(run))
     return answer
+
+
+def description(run: Any) -> dict[str, Any]:
+    """What DescribeMapRun shows of a run."""
+    found: dict[str, Any] = run.describe()
+    found["redriveCount"] = getattr(run, "redrive_count", 0)
+    if found["redriveCount"]:
+        found["redriveDate"] = run.redrive_date
+    for name, counter in (("itemCounts", run.item_counter), ("executionCounts", run.execution_counter)):
+        waiting = getattr(counter, "pending_redrive", None)
+        found[name] |= {"failuresNotRedrivable": 0, "pendingRedrive": waiting.get() if waiting else 0}
+    return found
 
 
 def install() -> None:

@@ -7,8 +7,9 @@ Express execution lasts five minutes at most (Step Functions Developer Guide, "Q
 **MiniStack** has a thread for each execution, which begins 150 ms after the start.
 
 **Here** too an execution is one thread, which begins at once; MiniStack's record of it, with the interpreter's events
-in it, is what the API shows. Two bounds are ours: :data:`MAX_RUNNING` executions run at the same time, and of those
-that ended the last :data:`MAX_KEPT` can be described. Nothing survives the stand-in's end.
+in it, is what the API shows. A redrive is another :class:`Run` of the same record. Three bounds are ours:
+:data:`MAX_RUNNING` executions run at the same time; of those that ended the last :data:`MAX_KEPT` can be described, and
+of the child executions of Map runs the last :data:`MAX_CHILDREN`. Nothing survives the stand-in's end.
 """
 
 from __future__ import annotations
@@ -21,9 +22,13 @@ from typing import Any
 
 from . import states_engine, states_waits
 from .states_callbacks import Activities
+from .states_redrive_history import begin_history, end_history, execution_context
+from .states_redrive_places import Scope, frozen, silence
+from .states_redrive_rules import REDRIVABLE, UNSUCCESSFUL
 
 MAX_RUNNING = 1000
 MAX_KEPT = 10_000
+MAX_CHILDREN = 10_000
 EXPRESS_SECONDS = 300.0
 
 
@@ -67,57 +72,64 @@ def time_limit(stated: float | None, kind: str) -> float | None:
     return EXPRESS_SECONDS if stated is None else min(stated, EXPRESS_SECONDS)
 
 
-class Run:
-    """An execution in progress. ``record`` says how it stands, all the time."""
+@dataclass(frozen=True)
+class Ended:
+    """What is kept of an execution that ended without success, to redrive it."""
 
-    def __init__(self, record: dict[str, Any], machine: Machine, value: Any, account: str, region: str) -> None:
+    machine: Machine
+    value: Any
+    scope: Scope
+    over: threading.Event  # when all of its end has been written down and announced
+
+
+class Run:
+    """An execution in progress. ``record`` says how it stands, all the time.
+
+    ``scope`` is where it goes on when it is redriven.
+    """
+
+    def __init__(
+        self,
+        record: dict[str, Any],
+        machine: Machine,
+        value: Any,
+        account: str,
+        region: str,
+        scope: Scope | None = None,
+    ) -> None:
         self.record = record
         self.machine = machine
         self.value = value
         self.scope = account, region
         self.over = threading.Event()
+        self.settled = threading.Event()
         self.standard = machine.kind == "STANDARD"
         self._program = states_engine.program(machine.definition)
-        self.env = self._environment()
+        self.env = self._environment(scope)
 
-    def _environment(self) -> Any:
-        from moto.stepfunctions.parser.api import HistoryEventType
+    def _environment(self, scope: Scope | None) -> Any:
         from moto.stepfunctions.parser.asl.eval.environment import Environment
         from moto.stepfunctions.parser.asl.eval.evaluation_details import AWSExecutionDetails
-        from moto.stepfunctions.parser.asl.eval.event.event_detail import EventDetails
         from moto.stepfunctions.parser.asl.eval.event.event_manager import EventHistoryContext
 
         account, region = self.scope
+        execution = execution_context(self.record, self.value, self.machine.role)
         env = Environment(
             aws_execution_details=AWSExecutionDetails(account=account, region=region, role_arn=self.machine.role),
             execution_type=self.machine.kind,
             context={
-                "Execution": {
-                    "Id": self.record["executionArn"],
-                    "Input": self.value,
-                    "Name": self.record["name"],
-                    "RoleArn": self.machine.role,
-                    "StartTime": self.record["startDate"],
-                },
+                "Execution": execution,
                 "StateMachine": {"Id": self.machine.arn, "Name": self.machine.name},
             },
             event_history_context=EventHistoryContext.of_program_start(),
             cloud_watch_logging_session=None,
             activity_store=Activities(account, region),
         )
-        started = {
-            "input": self.record["input"],
-            "inputDetails": {"truncated": False},
-            "roleArn": self.machine.role,
-        }
-        env.event_manager.add_event(
-            context=env.event_history_context,
-            event_type=HistoryEventType.ExecutionStarted,
-            event_details=EventDetails(executionStartedEventDetails=started),
-            update_source_event_id=False,
-        )
-        env.next_state_name = self._program.start_at.start_at_name  # it runs from here on, so it can be stopped
-        self.record["events"] = env.event_manager._history_event_list
+        begin_history(env, self.record, self.machine.role)
+        env.scope = scope or Scope()
+        place = env.scope.place
+        # It runs from here on, so it can be stopped.
+        env.next_state_name = place.name if place else self._program.start_at.start_at_name
         return env
 
     def start(self) -> None:
@@ -145,6 +157,7 @@ class Run:
     def stop(self, error: str | None, cause: str | None) -> None:
         """End it as ABORTED, unless it has ended, and wait a moment until its history says so."""
         self.env.set_stop(stop_date=datetime.now(UTC), error=error, cause=cause)
+        silence(self.env)
         states_waits.wake(self.env)
         self.over.wait(5.0)
 
@@ -152,6 +165,7 @@ class Run:
         with self.env._state_mutex:
             if self.env.is_running():
                 self.env.set_timed_out()
+        silence(self.env)
         states_waits.wake(self.env)
 
     def _finish(self) -> None:
@@ -172,12 +186,17 @@ class Run:
             failure = getattr(state, "error", None) or {}
             found |= {"error": failure.get("error"), "cause": failure.get("cause")}
             status = "FAILED"
+        end_history(self.env.event_manager, status, found)
+        states_waits.wake(self.env)  # what nobody waits for any more
         self.record.update(found)
+        if self.standard and status in UNSUCCESSFUL:
+            stood = frozen(self.env.scope, found.get("error"))
+            REDRIVABLE.put(self.record["executionArn"], Ended(self.machine, self.value, stood, self.settled))
         self.record["status"] = status  # last: whoever reads it finds the rest
-        states_waits.wake(self.env)  # branches that nobody waits for any more
         RUNS.ended(self)
         self.over.set()
         self.announce()
+        self.settled.set()
 
     def announce(self) -> None:
         from ministack.core.responses import request_scope
@@ -194,6 +213,7 @@ class Runs:
     def __init__(self, running: int = MAX_RUNNING, kept: int = MAX_KEPT) -> None:
         self._running: dict[str, Any] = {}
         self._ended: OrderedDict[str, tuple[str, str]] = OrderedDict()
+        self._children: OrderedDict[str, tuple[str, str]] = OrderedDict()
         self._most, self._kept = running, kept
         self._lock = threading.Lock()
 
@@ -202,7 +222,16 @@ class Runs:
 
     def began(self, run: Any) -> None:
         with self._lock:
+            self._ended.pop(run.record["executionArn"], None)
             self._running[run.record["executionArn"]] = run
+
+    def child(self, arn: str, scope: tuple[str, str]) -> None:
+        """Remember a child execution, and forget those before the last."""
+        with self._lock:
+            self._children[arn] = scope
+            old = [self._children.popitem(last=False)] if len(self._children) > MAX_CHILDREN else []
+        for name, where in old:
+            self.forget(name, where)
 
     def get(self, arn: str) -> Any:
         return self._running.get(arn)
@@ -216,7 +245,9 @@ class Runs:
         arn = run.record["executionArn"]
         forgotten = []
         with self._lock:
-            self._running.pop(arn, None)
+            if self._running.get(arn) is not run:
+                return  # it has been redriven already
+            self._running.pop(arn)
             if run.standard:
                 self._ended[arn] = run.scope
             while len(self._ended) > self._kept:
@@ -231,6 +262,12 @@ class Runs:
 
         with request_scope(*scope):
             stepfunctions._executions.pop(arn, None)
+        REDRIVABLE.take(arn)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._ended.clear()
+            self._children.clear()
 
 
 RUNS = Runs()
@@ -247,5 +284,7 @@ def install() -> None:
         for run in RUNS.all():
             run.stop(None, None)
         forget_all()
+        RUNS.clear()
+        REDRIVABLE.clear()
 
     stepfunctions.reset = reset

@@ -188,15 +188,17 @@ def _heartbeats() -> None:
     def wait(self: Any, env: Any, callback_endpoint: Any, heartbeat_endpoint: Any) -> Any:
         heartbeat = heartbeat_endpoint._heartbeat_seconds
         deadline = getattr(env, "deadline", None) or time.monotonic() + NEVER
+        beat, last = True, False
         while env.is_running():
-            seconds, last = next_wait(heartbeat, deadline, time.monotonic())
-            heartbeat_endpoint._heartbeat_seconds = seconds
-            beat = heartbeat_endpoint.clear_and_wait()
+            # Before the first wait as well: a quick worker may have answered before there was anything to wait on.
             outcome = callback_endpoint.get_outcome()
             if outcome is not None:
                 return outcome
             if not beat:
                 return None if last else of.HeartbeatTimedOut()
+            seconds, last = next_wait(heartbeat, deadline, time.monotonic())
+            heartbeat_endpoint._heartbeat_seconds = seconds
+            beat = heartbeat_endpoint.clear_and_wait()
         return None
 
     _ = of.StateTaskServiceCallback._wait_for_task_token_heartbeat

@@ -1,0 +1,113 @@
+"""Executions described and listed.
+
+**On AWS** executions are listed from the last to the first, by their state machine, its version or its alias, and by
+their status; DescribeStateMachineForExecution shows the state machine as it was when the execution began (Step
+Functions API Reference, "ListExecutions", "DescribeStateMachineForExecution"; answers recorded on AWS).
+
+**MiniStack** lists by the state machine alone, and shows the state machine as it is now.
+
+**Here** they are as recorded. Not verified: the text when a list is asked for by neither or both of its ARNs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from .states_callbacks import Response, refusable
+from .states_executions import HIDDEN, MACHINE, UNSUPPORTED, known_execution, machine_of
+from .states_machines import NO_TRACING, json_answer
+from .states_redrive_rules import REDRIVABLE, fields
+from .states_requests import Row, check_arn, check_enum, page
+from .states_tokens import Refused
+
+STATUSES = ("SUCCEEDED", "TIMED_OUT", "PENDING_REDRIVE", "ABORTED", "FAILED", "RUNNING")
+LONGEST_TOKEN = 3096
+LISTED = (
+    "executionArn",
+    "stateMachineArn",
+    "stateMachineVersionArn",
+    "stateMachineAliasArn",
+    "mapRunArn",
+    "itemCount",
+    "name",
+    "status",
+    "startDate",
+    "stopDate",
+    "redriveDate",
+)
+
+
+def description(record: dict[str, Any], now: datetime | None = None, kept: bool = True) -> dict[str, Any]:
+    """What DescribeExecution shows of a record; ``kept``: whether it is known where the execution stood."""
+    hidden = HIDDEN | (frozenset() if record["status"] == "SUCCEEDED" else {"output", "outputDetails"})
+    shown = {key: value for key, value in record.items() if key not in hidden and value is not None}
+    redrive = fields(record, now, kept)
+    return shown | {key: value for key, value in redrive.items() if value is not None}
+
+
+@refusable
+def describe_execution(data: dict[str, Any]) -> Response:
+    record = known_execution(data)
+    return json_answer(description(record, datetime.now(UTC), record["executionArn"] in REDRIVABLE))
+
+
+@refusable
+def describe_state_machine_for_execution(data: dict[str, Any]) -> Response:
+    record = known_execution(data)
+    made = dict(record.get(MACHINE) or {})
+    moment = made.pop("creationDate", record["startDate"])
+    found = {"stateMachineArn": record["stateMachineArn"], "tracingConfiguration": dict(NO_TRACING)}
+    found |= {key: value for key, value in made.items() if value is not None}
+    found.setdefault("updateDate", moment)
+    if data.get("includedData") == "METADATA_ONLY":
+        found["definition"] = "{}"
+    return json_answer(found)
+
+
+@refusable
+def list_executions(data: dict[str, Any]) -> Response:
+    check_enum("statusFilter", data.get("statusFilter"), STATUSES)
+    check_enum("redriveFilter", data.get("redriveFilter"), ("REDRIVEN", "NOT_REDRIVEN"))
+    rows: list[Row] = []
+    for arn, record in _asked_for(data).items():
+        item = {key: record[key] for key in LISTED if record.get(key)}
+        rows.append((record["startDate"], arn, item | {"redriveCount": record.get("redriveCount", 0)}))
+    rows.reverse()  # of those that began in one millisecond too the last one first
+    rows.sort(key=lambda row: row[0], reverse=True)
+    return json_answer(page(data, "executions", rows, newest_first=True, longest=LONGEST_TOKEN))
+
+
+def _asked_for(data: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The records that a list is about, in the order of their starts."""
+    from ministack.services import stepfunctions as sfn
+
+    arn, run = data.get("stateMachineArn"), data.get("mapRunArn")
+    if (arn is None) == (run is None):
+        raise Refused("ValidationException", "Exactly one of stateMachineArn and mapRunArn must be given")
+    if arn is not None:
+        if machine_of(arn)[0].kind != "STANDARD":
+            raise Refused("StateMachineTypeNotSupported", UNSUPPORTED)
+        names: tuple[str, ...] = ("stateMachineArn", "stateMachineVersionArn", "stateMachineAliasArn")
+    else:
+        check_arn(run, "mapRun")
+        names = ("mapRunArn",)
+    status, redriven = data.get("statusFilter"), data.get("redriveFilter")
+    return {
+        name: record
+        for name, record in list(sfn._executions.items())
+        if (arn or run) in [record.get(key) for key in names]
+        and not (arn and record.get("mapRunArn"))
+        and status in (None, record["status"])
+        and redriven in (None, "REDRIVEN" if record.get("redriveCount") else "NOT_REDRIVEN")
+    }
+
+
+def install() -> None:
+    from ministack.services import stepfunctions as sfn
+
+    _ = sfn._describe_execution, sfn._describe_state_machine_for_execution, sfn._list_executions, sfn._executions
+    sfn._describe_execution = describe_execution
+    sfn._describe_state_machine_for_execution = describe_state_machine_for_execution
+    sfn._list_executions = list_executions
