@@ -1,8 +1,9 @@
 """What a lab may have left in its account, kind by kind: how to find it and how to delete it.
 
 Kinds are deleted in the order in which they stand at the end: what calls before what is called. A rule goes before its
-bus and before a queue that it delivers to; a mapping before its function, which would be called once more, and before
-its queue, which it polls; a function before its log group, which its last call would bring back.
+bus and before a queue that it delivers to; a state machine, its executions stopped, before the functions and queues
+that it calls; a mapping before its function, which would be called once more, and before its queue, which it polls; a
+function before its log group, which its last call would bring back.
 """
 
 from __future__ import annotations
@@ -61,6 +62,86 @@ def delete_mapping(client: Client, uuid: str, within: float = 60.0) -> None:
 def _ask_to_delete_mapping(client: Client, uuid: str, within: float = 60.0) -> None:
     with contextlib.suppress(client.exceptions.ResourceNotFoundException):
         patiently(lambda: client.delete_event_source_mapping(UUID=uuid), "ResourceInUseException", within=within)
+
+
+def _machines(sfn: Client, prefix: str) -> Iterator[str]:
+    for machine in _pages(sfn, "list_state_machines", "stateMachines"):
+        if machine["name"].startswith(prefix):
+            yield machine["stateMachineArn"]
+
+
+def machine_tags(sfn: Client, arn: str) -> Mapping[str, str]:
+    """The tags of a state machine or an activity."""
+    return {tag["key"]: tag["value"] for tag in sfn.list_tags_for_resource(resourceArn=arn).get("tags", [])}
+
+
+def delete_machine(sfn: Client, arn: str, within: float = 60.0) -> None:
+    """Stop what runs, delete a state machine, and wait until it is gone: until then an execution may take another step.
+
+    Raises :class:`LabError` when it is still there after ``within`` seconds.
+    """
+    end, wait = time.monotonic() + within, 0.05
+    _ask_to_delete_machine(sfn, arn)
+    try:
+        while time.monotonic() < end:
+            sfn.describe_state_machine(stateMachineArn=arn)
+            time.sleep(wait)
+            wait = min(2.0, wait * 1.5)
+    except sfn.exceptions.StateMachineDoesNotExist:
+        return
+    raise LabError(f"state machine {arn.rsplit(':', 1)[1]} is still there {within:.0f} s after it was deleted.")
+
+
+def _ask_to_delete_machine(sfn: Client, arn: str) -> None:
+    with contextlib.suppress(sfn.exceptions.StateMachineDoesNotExist, sfn.exceptions.StateMachineTypeNotSupported):
+        # Express ones cannot be listed, and end by themselves within minutes.
+        running = list(_pages(sfn, "list_executions", "executions", stateMachineArn=arn, statusFilter="RUNNING"))
+        for execution in running:
+            with contextlib.suppress(sfn.exceptions.ExecutionDoesNotExist):
+                patiently(
+                    lambda one=execution: sfn.stop_execution(executionArn=one["executionArn"]),  # type: ignore[misc]
+                    "ThrottlingException",
+                )
+    sfn.delete_state_machine(stateMachineArn=arn)
+
+
+def _activities(sfn: Client, prefix: str) -> Iterator[str]:
+    for activity in _pages(sfn, "list_activities", "activities"):
+        if activity["name"].startswith(prefix):
+            yield activity["activityArn"]
+
+
+def _pipes(pipes: Client, prefix: str) -> Iterator[str]:
+    for pipe in _pages(pipes, "list_pipes", "Pipes", **({"NamePrefix": prefix} if prefix else {})):
+        yield pipe["Name"]
+
+
+def delete_pipe(pipes: Client, name: str, within: float = 120.0) -> None:
+    """Delete a pipe and wait until it is gone: until then it may take another batch.
+
+    One that is being changed refuses (``ConflictException``) and is asked again. Raises :class:`LabError` when it is
+    still there after ``within`` seconds.
+    """
+    end = time.monotonic() + within
+    try:
+        _ask_to_delete_pipe(pipes, name, within)
+        while time.monotonic() < end:
+            pipes.describe_pipe(Name=name)
+            time.sleep(0.1)
+    except pipes.exceptions.NotFoundException:
+        return
+    raise LabError(f"pipe {name} is still there {within:.0f} s after it was deleted.")
+
+
+def _ask_to_delete_pipe(pipes: Client, name: str, within: float = 120.0) -> None:
+    with contextlib.suppress(pipes.exceptions.NotFoundException):
+        if pipes.describe_pipe(Name=name)["CurrentState"] != "DELETING":
+            patiently(lambda: pipes.delete_pipe(Name=name), "ConflictException", within=within)
+
+
+def _pipe_tags(pipes: Client, name: str) -> Mapping[str, str]:
+    tags: Mapping[str, str] = pipes.describe_pipe(Name=name).get("Tags", {})
+    return tags
 
 
 def _functions(client: Client, prefix: str) -> Iterator[str]:
@@ -207,9 +288,12 @@ def _alarm_tags(cloudwatch: Client, name: str) -> Mapping[str, str]:
 
 
 KINDS: tuple[Kind, ...] = (
+    Kind("pipes", "pipe", _pipes, delete_pipe, _pipe_tags, _ask_to_delete_pipe),
     Kind("events", "rule", _rules, _delete_rule, _rule_tags),
     Kind("events", "archive", _archives, lambda events, name: events.delete_archive(ArchiveName=name)),
     Kind("events", "event bus", _buses, lambda events, name: events.delete_event_bus(Name=name), _bus_tags),
+    Kind("stepfunctions", "state machine", _machines, delete_machine, machine_tags, _ask_to_delete_machine),
+    Kind("stepfunctions", "activity", _activities, lambda sfn, arn: sfn.delete_activity(activityArn=arn), machine_tags),
     Kind("lambda", "event source mapping", _mappings, delete_mapping, _mapping_tags, _ask_to_delete_mapping),
     Kind("lambda", "function", _functions, _delete_function, _function_tags),
     Kind(

@@ -66,8 +66,9 @@ class Lab:
             scope = Scope(re.sub(r"[^a-z0-9]+", "-", f"lab-{learner}-{name}-".lower()), (TAG, name))
         lab = cls(name, target, account, scope, _claim(target, account, name, learner))
         try:
-            # Functions first: a mapping that an interrupted run left would poll the new queue of the same name.
-            for service in ("lambda", "sqs", "events", "s3"):
+            # What acts by itself goes first: an execution that an interrupted run left would send into the new queue of
+            # the same name, a mapping would poll it.
+            for service in ("stepfunctions", "lambda", "sqs", "events", "s3"):
                 lab.client(service)
         except BaseException as error:
             lab._release()

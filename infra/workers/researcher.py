@@ -1,7 +1,9 @@
 """A worker as a container starts it: ``labkit run infra.workers.researcher:make``.
 
 Everything it needs to know comes from its environment: ``QUEUE_URL``, ``STEPS_TABLE``, and, as for any AWS SDK, the
-Region, the credentials and, off AWS, the endpoint. ``STEP_LOG`` is a file for one line a step, to see who ran what.
+Region, the credentials and, off AWS, the endpoint. ``STEP_LOG`` is a file for one line a step, to see who ran what;
+``STEP_SECONDS`` says how long a step takes, ``VISIBILITY`` for how many seconds a message is hidden. Where an envelope
+carries a task token, the state machine that waits for it is told: that the step is at work, and its result.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ import time
 
 import boto3
 
+from labkit.control.callbacks import Callbacks
 from labkit.state.idempotency import IdempotencyStore
+from labkit.work.answering import answering
 from labkit.work.queues import Queue
 from labkit.work.worker import Task, Worker, WorkerError
 
@@ -22,22 +26,25 @@ def make() -> Worker:
     url, table = (os.environ.get(name, "") for name in ("QUEUE_URL", "STEPS_TABLE"))
     if not url or not table:
         raise WorkerError("the researcher needs QUEUE_URL, of its queue, and STEPS_TABLE, a name, in its environment.")
+    queue, callbacks = Queue(boto3.client("sqs"), url), Callbacks(boto3.client("stepfunctions"))
     return Worker(
-        Queue(boto3.client("sqs"), url),
-        research,
+        queue,
+        answering(callbacks, queue, research),
         store=IdempotencyStore(boto3.client("dynamodb"), table, lease=1.0),
         consumer="researcher",
         threads=4,
-        visibility=2,
+        visibility=int(os.environ.get("VISIBILITY", "2")),
         wait=1,
         grace=5,
+        keep_alive=callbacks.keep_alive,
+        then=callbacks.then,
     )
 
 
 def research(task: Task) -> str:
-    """The step: what an agent would do for minutes, in a tenth of a second."""
+    """The step: what an agent would do for minutes, in a tenth of a second or as long as we are told."""
     started = time.time()
-    time.sleep(0.1)
+    time.sleep(float(os.environ.get("STEP_SECONDS", "0.1")))
     note({"trace_id": task.trace_id, "attempt": task.attempt, "from": started, "to": time.time(), "pid": os.getpid()})
     return f"researched by attempt {task.attempt}"
 

@@ -12,12 +12,25 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    FieldSerializationInfo,
+    SecretStr,
+    ValidationError,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
 
 from labkit.errors import LabError
+from labkit.facts import facts
 
 SCHEMA_VERSION = "1.0"
 DEFAULT_TTL = 86_400  # seconds; a day: our choice, not a limit of AWS's
+
+_ON_ITS_WAY = {"task_token": "shown"}  # the context in which an envelope is written out for a queue or a bus
 
 
 class EnvelopeError(LabError):
@@ -46,9 +59,14 @@ class Envelope(BaseModel):
     ``issued_at`` and ``ttl_seconds`` say until when the work is wanted; ``payload`` travels inside, or lies where
     ``payload_ref`` points, never both. A reader accepts every ``schema_version`` with the major number it knows, and
     ignores fields that a newer minor version added.
+
+    ``task_token`` is there when a state machine waits for this step. Whoever has it can end the step, so it shows in
+    :meth:`detail` alone: printed, logged or dumped, the envelope has asterisks in its place, and no error quotes it. It
+    belongs to one attempt at the step: a retry of the same work has another one, the next step has none.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    # Errors without their input: what is wrong with an envelope may be said of one that holds a token.
+    model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
     schema_version: str = Field(default=SCHEMA_VERSION, pattern=r"^\d+\.\d+$")
     trace_id: str = Field(min_length=1, max_length=128, pattern=r"^[\w.:-]+$")
@@ -60,6 +78,11 @@ class Envelope(BaseModel):
     ttl_seconds: int = Field(default=DEFAULT_TTL, gt=0, strict=True)
     payload: dict[str, Any] | None = None
     payload_ref: PayloadRef | None = None
+    task_token: SecretStr | None = Field(default=None, min_length=1, max_length=int(facts("sfn.token.max_chars")))
+
+    @field_serializer("task_token", when_used="json-unless-none")
+    def _shown(self, token: SecretStr, info: FieldSerializationInfo) -> str:
+        return token.get_secret_value() if info.context == _ON_ITS_WAY else str(token)
 
     @field_validator("schema_version")
     @classmethod
@@ -147,8 +170,8 @@ class Envelope(BaseModel):
         return cls.parse(event["detail"])
 
     def detail(self) -> str:
-        """The envelope as the ``Detail`` of a PutEvents entry: compact JSON."""
-        return self.model_dump_json(exclude_none=True)
+        """The envelope as the ``Detail`` of a PutEvents entry: compact JSON, with the task token if there is one."""
+        return self.model_dump_json(exclude_none=True, context=_ON_ITS_WAY)
 
     def size(self) -> int:
         """UTF-8 bytes of :meth:`detail`."""
@@ -169,7 +192,7 @@ class Envelope(BaseModel):
         return self
 
     def next(self, *, agent_class: str | None = None, payload: Mapping[str, Any], **fields: Any) -> Envelope:
-        """The envelope of the following step of the same conversation."""
+        """The envelope of the following step of the same conversation. A task token stays behind: it is this step's."""
         return Envelope.new(
             conversation_id=self.conversation_id,
             step=self.step + 1,
@@ -184,7 +207,8 @@ def _sentence(error: ValidationError) -> str:
     faults = error.errors(include_url=False)
     first = faults[0]
     where = ".".join(str(part) for part in first["loc"]) or "envelope"
-    value = "" if first["type"] == "missing" or not first["loc"] else f" is {first['input']!r:.80}"
+    hidden = first["type"] == "missing" or not first["loc"] or first["loc"][0] == "task_token"
+    value = "" if hidden else f" is {first['input']!r:.80}"
     more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
     says = first["msg"].removeprefix("Value error, ")
     return f"envelope field {where}{value}: {says[0].lower()}{says[1:]}{more}."

@@ -167,7 +167,7 @@ def describe(raised: Exception) -> str:
 
 _VOLATILE = {
     "id": "id", "time": "time", "account": "account", "host": "host", "messageid": "id", "receipthandle": "handle",
-    "eventid": "id", "requestid": "id", "tasktoken": "token", "token": "token", "senderid": "id",
+    "eventid": "id", "requestid": "id", "tasktoken": "token", "task_token": "token", "token": "token", "senderid": "id",
     "senttimestamp": "time", "approximatefirstreceivetimestamp": "time", "timestamp": "time", "ingestion-time": "time",
     "startdate": "time", "stopdate": "time", "creationdate": "time", "lastmodified": "time", "createdat": "time",
 }  # fmt: skip

@@ -35,7 +35,7 @@ class Message:
     """
 
     id: str
-    body: str
+    body: str = field(repr=False)  # it may hold a task token
     receipt: str = field(repr=False)
     receives: int
     sent_at: float

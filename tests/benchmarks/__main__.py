@@ -17,7 +17,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks import work_plane
+from tests.benchmarks import control_plane, work_plane
 from tests.benchmarks.measure import ROUNDS, Row, seconds
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -123,7 +123,8 @@ def main() -> None:
         from labkit import embedded
 
         try:
-            rows = [startup(), imports(), loop(), batches(), throughput(), *work_plane.rows(), *notebooks()]
+            rows = [startup(), imports(), loop(), batches(), throughput(), *work_plane.rows(), *control_plane.rows()]
+            rows += notebooks()
         finally:
             embedded.stop()
     machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, {platform.system()}"

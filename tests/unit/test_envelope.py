@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import traceback
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from labkit import facts
 from labkit.control.envelope import Envelope, EnvelopeError, EnvelopeExpired, PayloadRef
+from labkit.state.idempotency import Work
 
 NOON = datetime(2026, 11, 11, 12, 0, tzinfo=UTC)
 
@@ -95,3 +98,53 @@ def test_a_ticket_travels_in_the_payloads_place() -> None:
     assert json.loads(envelope.detail())["payload_ref"]["type"] == "s3"
     assert "payload" not in json.loads(envelope.detail())
     assert Envelope.parse(envelope.detail()).payload_ref == ref
+
+
+TOKEN = "AQCgAAAAKgAAAAMAAAAA" * 4
+
+
+def test_a_task_token_travels_in_the_detail_and_shows_nowhere_else() -> None:
+    envelope = make(task_token=TOKEN)
+    assert json.loads(envelope.detail())["task_token"] == TOKEN
+    back = Envelope.parse(envelope.detail())
+    assert back == envelope
+    assert back.task_token is not None
+    assert back.task_token.get_secret_value() == TOKEN
+    assert envelope.size() == len(envelope.detail().encode())
+    shown = [repr(envelope), str(envelope), f"{envelope}", str(envelope.model_dump()), envelope.model_dump_json()]
+    shown.append(json.dumps(envelope.model_dump(mode="json")))
+    assert [text for text in shown if TOKEN in text] == []
+
+
+def test_without_a_token_an_envelope_is_as_it_always_was() -> None:
+    assert "task_token" not in make().detail()
+
+
+def test_a_token_belongs_to_one_step_and_names_no_work() -> None:
+    envelope = make(task_token=TOKEN)
+    assert envelope.next(payload={}).task_token is None
+    assert Work.of(envelope, "researcher") == Work.of(make(task_token=TOKEN[::-1]), "researcher")
+    assert Work.of(envelope, "researcher") == Work.of(make(), "researcher")
+
+
+@pytest.mark.parametrize("token", ["", "x" * (int(facts("sfn.token.max_chars")) + 1), 17, {"secret": TOKEN}])
+def test_what_can_be_no_token_is_refused_and_not_quoted(token: Any) -> None:
+    with pytest.raises(EnvelopeError, match=r"^envelope field task_token: ") as refused:
+        make(task_token=token)
+    assert TOKEN not in "".join(traceback.format_exception(refused.value))
+    assert make(task_token="x" * int(facts("sfn.token.max_chars"))).task_token is not None
+
+
+@pytest.mark.parametrize("wrong", [{"step": "7"}, {"payload": None}, {"issued_at": "now"}, {"agent_class": TOKEN}])
+def test_another_fields_fault_does_not_quote_the_token_that_stands_beside_it(wrong: dict[str, Any]) -> None:
+    token = f"secret-{TOKEN}"
+    detail = {**json.loads(make(task_token=token).detail()), **wrong}
+    with pytest.raises(EnvelopeError) as refused:
+        Envelope.parse(json.dumps(detail))
+    assert token not in "".join(traceback.format_exception(refused.value))
+
+
+def test_a_claim_check_leaves_the_token_with_the_envelope() -> None:
+    ref = PayloadRef(bucket="bucket", key="k", size=1, sha256="0" * 64)
+    packed = make(task_token=TOKEN).model_copy(update={"payload": None, "payload_ref": ref})
+    assert json.loads(packed.detail())["task_token"] == TOKEN

@@ -1,0 +1,48 @@
+"""Payloads: what Step Functions takes as input, output, error and cause, said before the call and not after it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from labkit.errors import LabError
+from labkit.facts import facts
+
+_CUT = " … (cut)"
+
+
+class PayloadError(LabError):
+    """A payload is not JSON, or too large; the sentence names the size and the limit."""
+
+
+def as_json(what: str, value: Any) -> str:
+    """``value`` as compact JSON of 256 KiB at most. Raises :class:`PayloadError`, which names ``what``."""
+    try:
+        text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        size = len(text.encode())
+    except (TypeError, ValueError, RecursionError) as error:
+        says = "it has half a character" if isinstance(error, UnicodeError) else str(error)
+        raise PayloadError(f"{what} is not what JSON can hold: {says}.") from None
+    most = int(facts("sfn.payload.max_bytes"))
+    if size > most:
+        raise PayloadError(
+            f"{what} has {size:,} bytes and Step Functions takes {most:,} at most; put it into S3 and pass on where it "
+            "lies (a claim check)."
+        )
+    return text
+
+
+def error_name(name: str) -> str:
+    """``name`` if an error can be called so. Retry and Catch match it, so one that is too long is refused, not cut."""
+    most = int(facts("sfn.error.max_chars"))
+    if not isinstance(name, str) or not 1 <= len(name) <= most:
+        size = f"{len(name)} characters" if isinstance(name, str) else type(name).__name__
+        raise PayloadError(f"an error's name is a text of 1 to {most} characters; got {size}.")
+    return name.encode(errors="replace").decode()
+
+
+def cause(text: str) -> str:
+    """``text`` as a cause: cut, with a mark at the end, where it is longer than Step Functions takes."""
+    most = int(facts("sfn.cause.max_chars"))
+    text = str(text).encode(errors="replace").decode()
+    return text if len(text) <= most else text[: most - len(_CUT)] + _CUT

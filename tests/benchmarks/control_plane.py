@@ -1,0 +1,82 @@
+"""The control plane: executions that wait for their tokens, and all of them answered."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import psutil
+
+from labkit import Lab, embedded
+from labkit.control.callbacks import Callbacks
+from labkit.control.envelope import Envelope
+from labkit.control.machines import Execution, Machine, wait_all
+from labkit.work.queues import Queue
+from tests.benchmarks.measure import Row, seconds
+
+PARKED, MOST = 200, 1_000
+THREADS = 8
+
+
+def rows() -> list[Row]:
+    with Lab.open("benchmark") as lab:
+        fleet = _Fleet(lab)
+        took = seconds(lambda: fleet.round(PARKED))
+        found: list[Row] = [(f"{PARKED} executions parked on tokens and resumed", f"{took:.1f} s", "< 10 s")]
+        if lab.target.name == "embedded":
+            before = fleet.megabytes()
+            parked = fleet.park(MOST)
+            within = fleet.megabytes()
+            fleet.answer()
+            wait_all(parked, 120)
+            memory = f"{within:.0f} MB, {before:.0f} MB before"
+            found.append((f"stand-in's memory with {MOST:,} executions parked", memory, "stated"))
+        return found
+
+
+class _Fleet:
+    """The agent's state machine, its queue, and whoever answers."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.queue = Queue.create(lab, "steps", visibility=300)
+        values = {
+            "QueueUrl": self.queue.url,
+            "HeartbeatWindow": 300,
+            "StepTimeout": 600,
+            "Retries": 0,
+            "RetryAfter": 1,
+        }
+        self.machine = Machine.create(lab, "agent-step", "agent-step", values=values)
+        self.callbacks = Callbacks(lab)
+
+    def round(self, count: int) -> None:
+        parked = self.park(count)
+        self.answer()
+        wait_all(parked, 60, every=0.25)
+
+    def park(self, count: int) -> list[Execution]:
+        """Start executions, and wait until the token of each is in the queue."""
+        given = {"conversation_id": "8842", "agent_class": "researcher", "payload": {"q": "why"}}
+        with ThreadPoolExecutor(THREADS) as pool:
+            started = list(pool.map(lambda step: self.machine.start({**given, "step": step}), range(count)))
+        end = time.monotonic() + 60
+        while self.queue.depth().visible < count and time.monotonic() < end:
+            time.sleep(0.05)
+        return started
+
+    def answer(self) -> None:
+        """Succeed with every token in the queue."""
+
+        def some(_: int) -> None:
+            while messages := self.queue.receive(10):
+                for message in messages:
+                    self.callbacks.succeed(Envelope.parse(message.body).task_token, {"answer": 42})
+                self.queue.delete(*messages)
+
+        with ThreadPoolExecutor(THREADS) as pool:
+            list(pool.map(some, range(THREADS)))
+
+    @staticmethod
+    def megabytes() -> float:
+        """Resident memory of the stand-in's process, in MB."""
+        return float(psutil.Process(embedded.ensure().pid).memory_info().rss) / 2**20
