@@ -6,9 +6,9 @@ UVFLAGS := --universal --python-version 3.11 --generate-hashes --no-emit-index-u
 help:
 	@echo "make lab                open the course in JupyterLab (makes everything it needs)"
 	@echo "make lab ARGS=--check   the same without a browser; ends with a line that says whether it works"
-	@echo "make test               lint, types, unit tests, parity suite, every notebook"
+	@echo "make test               lint, types, unit and browser tests, parity suite, every notebook"
 	@echo "make setup SETUP=--again  make the environments anew"
-	@echo "make test ARGS=unit     one part of it: lint, types, unit, parity or notebooks"
+	@echo "make test ARGS=unit     one part of it: lint, types, unit, browser, parity or notebooks"
 	@echo "make store              run the notebooks and store their outputs"
 	@echo "make parity             store what the parity suite shows on the chosen target"
 	@echo "make bench              what the pieces cost on this machine"

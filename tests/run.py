@@ -1,4 +1,4 @@
-"""Run the checks of the project, one part after the other: ``python tests/run.py [lint|types|unit|parity|notebooks]``.
+"""Run the checks of the project, one part after the other: ``python tests/run.py [lint|types|unit|browser|parity|notebooks]``.
 
 Everything that talks to AWS runs against a stand-in of the tests' own, which is ended at the end: a reader's open lab
 is not disturbed.
@@ -18,6 +18,7 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "lint": ((sys.executable, "-m", "ruff", "check", "."), (sys.executable, "-m", "ruff", "format", "--check", ".")),
     "types": ((sys.executable, "-m", "mypy"),),
     "unit": ((*PYTEST, "-n", "2", "tests/unit", "tests/cases", "tests/infra", "tests/notebooks"),),
+    "browser": ((*PYTEST, "tests/browser"),),  # skipped, with a word on what to install, where there is no browser
     "parity": ((*PYTEST, "-n", "4", "tests/parity"),),
     # One kernel a notebook: cells of one file must not be dealt out to two workers.
     "notebooks": ((*PYTEST, "--nbval", "--nbval-current-env", "-n", "2", "--dist", "loadfile", "notebooks"),),

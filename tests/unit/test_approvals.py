@@ -1,0 +1,275 @@
+"""Human gates on a real table, with real tokens: one answer stands, it arrives, and one that is too late is told so."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from labkit import Lab
+from labkit.control.approvals import AlreadyAnswered, ApprovalError, Approvals, NoSuchRequest, Request, TooLate
+from labkit.control.callbacks import NoAnswer
+from labkit.control.envelope import Envelope
+from labkit.control.machines import Execution, Machine
+from labkit.state.idempotency import IdempotencyStore, Work
+from labkit.state.saga import Sagas
+from labkit.work.queues import Queue
+
+STEPS = ["room", "flight", "car"]
+
+
+def until(look: Callable[[], Any], within: float = 20.0) -> Any:
+    end = time.monotonic() + within
+    while not (found := look()):
+        assert time.monotonic() < end, "it did not come to that"
+        time.sleep(0.05)
+    return found
+
+
+class Flow:
+    """The approval flow of infra/machines, with a worker of its own that does steps and takes them back."""
+
+    def __init__(self, lab: Lab, team: int, lead: int) -> None:
+        self.approvals = Approvals.create(lab, "approvals")
+        self.queue = Queue.create(lab, "steps", visibility=30)
+        self.store = IdempotencyStore.create(lab, "records")
+        self.undone: list[str] = []
+        self.broken: set[str] = set()
+        self.sagas = Sagas.create(
+            lab, "trips", store=self.store, undo={"cancel": self.cancel}, tries=2, sleep=lambda _: None
+        )
+        values = {
+            "ApprovalsTable": self.approvals.table, "Team": "team", "Lead": "lead", "TeamSeconds": team,
+            "LeadSeconds": lead, "StepQueue": self.queue.url, "HeartbeatWindow": 20, "StepTimeout": 60, "Retries": 1,
+        }  # fmt: skip
+        self.machine = Machine.create(lab, "approval", "approval", values=values)
+
+    def cancel(self, data: str) -> None:
+        if f"cancel-{data}" in self.broken:
+            raise ConnectionError("the other end is down")
+        self.undone.append(data)
+
+    def start(self, name: str = "trip") -> Execution:
+        return self.machine.start({"question": "Book the trip?", "steps": STEPS}, name=name)
+
+    def asked(self, group: str) -> Request:
+        [request] = until(lambda: self.approvals.pending(group))
+        return request
+
+    def work(self, execution: Execution) -> Any:
+        """Handle what the flow sends until it has ended; its outcome."""
+        callbacks = self.approvals.callbacks
+
+        def one() -> Any:
+            for message in self.queue.receive(1, wait=0):
+                envelope = Envelope.model_validate(message.json())
+                payload: Any = envelope.payload
+                if envelope.agent_class == "saga-undo":
+                    report = self.sagas.compensate(payload["saga"])
+                    if report.failed is None:
+                        callbacks.succeed(envelope.task_token, {"undone": len(report.undone)})
+                    else:
+                        callbacks.fail(envelope.task_token, "UndoFailed", report.failed.parked)
+                elif payload["step"] in self.broken:
+                    callbacks.fail(envelope.task_token, "NoRoom", f"{payload['step']} is full")
+                else:
+                    with self.sagas.step(payload["saga"], Work.of(envelope, payload["step"]), undo="cancel") as step:
+                        step.complete("booked", payload["step"])
+                    callbacks.succeed(envelope.task_token, "booked")
+                self.queue.delete(message)
+            return execution.client.describe_execution(executionArn=execution.arn)["status"] != "RUNNING"
+
+        until(one)
+        return execution.client.describe_execution(executionArn=execution.arn)
+
+
+@pytest.fixture
+def flow(lab: Lab) -> Flow:
+    return Flow(lab, team=60, lead=60)
+
+
+def token(flow: Flow, request: Request) -> str:
+    item = flow.approvals.client.get_item(TableName=flow.approvals.table, Key={"pk": {"S": request.id}})["Item"]
+    return str(item["task_token"]["S"])
+
+
+# -- answers -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_approval_is_recorded_and_the_steps_are_done(flow: Flow) -> None:
+    execution = flow.start()
+    request = flow.asked("team")
+    assert (request.question, request.state) == ("Book the trip?", "pending")
+    taken = flow.approvals.approve(request.id, "Kim", "as agreed")
+    assert (taken.state, taken.decided_by, taken.note, taken.delivered) == ("approved", "Kim", "as agreed", True)
+    assert flow.work(execution)["status"] == "SUCCEEDED"
+    assert [row.step for row in flow.sagas.steps("trip")] == STEPS
+    assert flow.approvals.pending("team") == []
+
+
+def test_a_rejection_ends_without_effect(flow: Flow) -> None:
+    execution = flow.start()
+    flow.approvals.reject(flow.asked("team").id, "Kim")
+    assert flow.work(execution)["status"] == "SUCCEEDED"
+    assert flow.sagas.steps("trip") == []
+    assert flow.queue.depth().total == 0
+
+
+def test_a_double_answer_is_told_which_one_stands_and_the_same_again_is_harmless(flow: Flow) -> None:
+    flow.start()
+    request = flow.asked("team")
+    flow.approvals.approve(request.id, "Kim")
+    assert flow.approvals.approve(request.id, "Kim").delivered
+    for answer, by in ((flow.approvals.reject, "Kim"), (flow.approvals.approve, "Lee")):
+        with pytest.raises(AlreadyAnswered, match="was approved by Kim already") as raised:
+            answer(request.id, by)
+        assert raised.value.request.decided_by == "Kim"
+
+
+def test_of_many_answers_at_once_one_stands(flow: Flow) -> None:
+    flow.start()
+    request = flow.asked("team")
+
+    def answer(number: int) -> str:
+        try:
+            return str(flow.approvals.decide(request.id, "approved" if number % 2 else "rejected", f"p{number}").state)
+        except AlreadyAnswered:
+            return ""
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(bool(state) for state in pool.map(answer, range(8))) == 1
+
+
+def test_a_delivery_that_was_interrupted_is_settled(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    execution = flow.start()
+    request = flow.asked("team")
+    succeed = flow.approvals.callbacks.succeed
+
+    def silent(*_: Any) -> None:
+        raise NoAnswer("Step Functions does not answer.")
+
+    monkeypatch.setattr(flow.approvals.callbacks, "succeed", silent)
+    with pytest.raises(NoAnswer):
+        flow.approvals.reject(request.id, "Kim")
+    standing = flow.approvals.look(request.id)
+    assert (standing.state, standing.delivered) == ("rejected", False)
+    with pytest.raises(AlreadyAnswered):
+        flow.approvals.approve(request.id, "Lee")
+    monkeypatch.setattr(flow.approvals.callbacks, "succeed", succeed)
+    [settled] = flow.approvals.settle()
+    assert (settled.id, settled.delivered) == (request.id, True)
+    assert flow.approvals.settle() == []
+    assert flow.work(execution)["status"] == "SUCCEEDED"
+
+
+def test_a_delivery_that_was_heard_and_not_noted_is_no_expiry(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    flow.start()
+    request = flow.asked("team")
+    succeed = flow.approvals.callbacks.succeed
+
+    def heard(*arguments: Any) -> None:
+        succeed(*arguments)
+        raise NoAnswer("the answer was lost")
+
+    monkeypatch.setattr(flow.approvals.callbacks, "succeed", heard)
+    with pytest.raises(NoAnswer):
+        flow.approvals.reject(request.id, "Kim")
+    monkeypatch.setattr(flow.approvals.callbacks, "succeed", succeed)
+    [settled] = flow.approvals.settle()
+    assert (settled.state, settled.delivered) == ("rejected", True)
+
+
+def test_an_answer_to_a_gate_that_has_gone_is_too_late_and_says_so(flow: Flow) -> None:
+    execution = flow.start()
+    request = flow.asked("team")
+    execution.client.stop_execution(executionArn=execution.arn)
+    for _ in range(2):
+        with pytest.raises(TooLate, match="has expired: the workflow has gone on without an answer"):
+            flow.approvals.approve(request.id, "Kim")
+    assert flow.approvals.look(request.id).state == "expired"
+
+
+def test_the_token_shows_nowhere(flow: Flow, caplog: pytest.LogCaptureFixture) -> None:
+    flow.start()
+    request = flow.asked("team")
+    secret = token(flow, request)
+    errors = []
+    flow.approvals.approve(request.id, "Kim")
+    try:
+        flow.approvals.reject(request.id, "Lee")
+    except AlreadyAnswered as error:
+        errors.append(str(error) + repr(error.request))
+    assert errors
+    for shown in (repr(request), str(request), repr(flow.approvals), caplog.text, *errors):
+        assert secret not in shown
+
+
+@pytest.mark.parametrize("by", ["", "two\nlines", "x" * 129, None, "#x"])
+def test_an_approver_has_a_name(flow: Flow, by: Any) -> None:
+    with pytest.raises(ApprovalError, match="an approver is a text of 1 to 128 characters"):
+        flow.approvals.approve("trip/AskTeam", by)
+
+
+@pytest.mark.parametrize("name", ["nobody/AskTeam", "", "x" * 3000, None])
+def test_a_request_that_is_not_there(flow: Flow, name: Any) -> None:
+    with pytest.raises(NoSuchRequest, match="there is no request"):
+        flow.approvals.approve(name, "Kim")
+
+
+# -- time, and failing steps -------------------------------------------------------------------------------------------
+
+
+def test_no_answer_escalates_with_a_new_token_and_the_first_gate_is_closed(lab: Lab) -> None:
+    flow = Flow(lab, team=2, lead=60)
+    execution = flow.start()
+    first = flow.asked("team")
+    old = token(flow, first)
+    second = flow.asked("lead")
+    assert token(flow, second) != old
+    assert flow.approvals.pending("team") == []
+    assert flow.approvals.look(first.id).state == "expired"
+    with pytest.raises(TooLate):
+        flow.approvals.approve(first.id, "Kim")
+    flow.approvals.approve(second.id, "Lee")
+    assert flow.work(execution)["status"] == "SUCCEEDED"
+    assert len(flow.sagas.steps("trip")) == len(STEPS)
+
+
+def test_no_answer_at_all_is_a_no(lab: Lab) -> None:
+    flow = Flow(lab, team=1, lead=1)
+    execution = flow.start()
+    ended = flow.work(execution)
+    assert ended["status"] == "SUCCEEDED"
+    assert '"done":false' in ended["output"].replace(" ", "")
+    assert flow.sagas.steps("trip") == []
+    assert flow.approvals.look("trip/AskLead").state == "expired"
+
+
+def test_a_failing_step_takes_back_what_was_done_and_keeps_the_first_error(flow: Flow) -> None:
+    flow.broken = {"car"}
+    execution = flow.start()
+    flow.approvals.approve(flow.asked("team").id, "Kim")
+    ended = flow.work(execution)
+    assert (ended["status"], ended["error"], ended["cause"]) == ("FAILED", "NoRoom", "car is full")
+    assert flow.undone == ["flight", "room"]
+
+
+def test_an_undo_that_fails_fails_the_execution_and_a_redrive_goes_on(flow: Flow) -> None:
+    flow.broken = {"car", "cancel-room"}
+    execution = flow.start()
+    flow.approvals.approve(flow.asked("team").id, "Kim")
+    ended = flow.work(execution)
+    assert (ended["status"], ended["error"]) == ("FAILED", "UndoFailed")
+    assert flow.undone == ["flight"]
+    assert flow.sagas.dlq.depth().total == 1
+    flow.broken = {"car"}
+    [report] = flow.sagas.redrive()
+    assert report.complete
+    assert flow.undone == ["flight", "room"]
+    execution.client.redrive_execution(executionArn=execution.arn)
+    again = flow.work(execution)
+    assert (again["status"], again["error"]) == ("FAILED", "NoRoom")
+    assert flow.undone == ["flight", "room"]
