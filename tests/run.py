@@ -1,4 +1,4 @@
-"""Run the checks of the project, one part after the other: ``python tests/run.py [lint|types|unit|browser|parity|notebooks]``.
+"""Run the checks of the project, all parts or those that are named: ``python tests/run.py unit parity``.
 
 Everything that talks to AWS runs against a stand-in of the tests' own, which is ended at the end: a reader's open lab
 is not disturbed.
