@@ -159,7 +159,8 @@ def _localstack() -> Target:
         urllib.request.Request(endpoint)
     except ValueError as error:
         raise TargetError(f"LOCALSTACK_HOST or AWS_ENDPOINT_URL names no address: {error}.") from error
-    if not loopback.answers(endpoint, timeout=5.0):
+    # A fresh one loads a service with its first call, which takes some seconds.
+    if not loopback.answers(endpoint, timeout=15.0):
         raise EndpointDown(
             f"no LocalStack answers at {endpoint}; start it, or point LOCALSTACK_HOST (host:port) "
             "or AWS_ENDPOINT_URL at it."

@@ -16,11 +16,12 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from string import Template
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from labkit.control.approval_requests import as_text
 from labkit.control.approvals import Approvals, Request
 from labkit.errors import LabError
 from labkit.loopback import HOST
@@ -119,7 +120,7 @@ class ApprovalPage:
         return f"Request {taken.id} is {taken.state} by {taken.decided_by}."
 
     def _request(self, number: int, request: Request) -> str:
-        fields = {"id": request.id, "question": _plain(request.question)}
+        fields = {"id": request.id, "question": as_text(request.question, indent=2)}
         fields |= {"asked_at": request.asked_at, "answer_until": request.answer_until}
         escaped = {key: html.escape(value) for key, value in fields.items()}
         return _REQUEST.substitute(escaped, number=number, path=self.path)
@@ -134,12 +135,6 @@ class ApprovalPage:
 
     def __repr__(self) -> str:
         return f"<ApprovalPage for {self.group}>"  # without its path, which is what opens it
-
-
-def _plain(question: Any) -> str:
-    import json
-
-    return question if isinstance(question, str) else json.dumps(question, indent=2, ensure_ascii=False)
 
 
 class _Server(ThreadingHTTPServer):
@@ -184,7 +179,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         key = secrets.token_urlsafe(12)
         while len(self._said) > 100:
-            self._said.pop(next(iter(self._said)))
+            self._said.pop(next(iter(list(self._said)), ""), None)
         self._said[key] = page.answer({name: values[0] for name, values in form.items()})
         self._send(303, "", Location=f"{page.path}?said={key}")
 

@@ -11,7 +11,9 @@ failed. Whoever is asked answers here::
   and the other is told which (:class:`AlreadyAnswered`). Then the token is sent. A crash between the two leaves a
   decision that is not delivered; :meth:`Approvals.settle` delivers those.
 * **In time, or not at all.** When the gate has timed out, the token is dead: the request is marked as expired and the
-  approver is told so (:class:`TooLate`). An approval that had no effect must not stand in the books as one that had.
+  approver is told so (:class:`TooLate`). An approval that had no effect must not stand in the books as one that had,
+  nor the reverse: a dead token may be one that this very answer has used up. So the execution's history decides, by
+  what ended the attempt that the token belongs to, and it is given some seconds to say so.
 
 =================  =============================================================================================
 attribute          meaning
@@ -33,17 +35,28 @@ Who may read the table can answer for anybody: on AWS the role of the approval s
 
 from __future__ import annotations
 
-import json
 import logging
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from labkit.control.callbacks import Callbacks, StaleToken
-from labkit.control.history import read
-from labkit.errors import LabError
+from labkit.control.approval_requests import (
+    APPROVED,
+    EXPIRED,
+    PENDING,
+    REJECTED,
+    AlreadyAnswered,
+    ApprovalError,
+    Decision,
+    NoSuchRequest,
+    Request,
+    TooLate,
+    fate,
+)
+from labkit.control.callbacks import CallbackError, Callbacks, NoAnswer, StaleToken
 from labkit.facts import facts
 
 if TYPE_CHECKING:
@@ -53,81 +66,12 @@ __all__ = ["AlreadyAnswered", "ApprovalError", "Approvals", "NoSuchRequest", "Re
 
 logger = logging.getLogger(__name__)
 
-State = Literal["pending", "approved", "rejected", "expired"]
-Decision = Literal["approved", "rejected"]
-PENDING: State = "pending"
-EXPIRED: State = "expired"
-APPROVED: Decision = "approved"
-REJECTED: Decision = "rejected"
 INDEX = "open"
 _UNDELIVERED = "#undelivered"
 _MOST_NOTE = 1_000  # characters: our choice, a note is no document
 _REFUSED = str(facts("dynamodb.condition.error"))
-_WHO = re.compile(r"[^\x00-\x1f\x7f#][^\x00-\x1f\x7f]{0,127}")
-
-
-class ApprovalError(LabError):
-    """An answer cannot be taken; the sentence says why."""
-
-
-class NoSuchRequest(ApprovalError):
-    """There is no request of this id."""
-
-
-class AlreadyAnswered(ApprovalError):
-    """Another answer stands: ``request`` has it."""
-
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        super().__init__(f"request {request.id} was {request.state} by {request.decided_by} already.")
-
-
-class TooLate(ApprovalError):
-    """Nobody waits for the answer any more: ``request`` has expired, and the workflow has gone on without it."""
-
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        super().__init__(f"request {request.id} has expired: the workflow has gone on without an answer.")
-
-
-@dataclass(frozen=True)
-class Request:
-    """One request, without its token. ``question`` is parsed; ``group`` was asked; times are ISO 8601."""
-
-    id: str
-    state: State
-    group: str
-    question: Any
-    execution: str
-    asked_at: str
-    answer_until: str
-    decided_by: str | None = None
-    decided_at: str | None = None
-    note: str = ""
-    delivered: bool = False
-    _token: str = field(default="", repr=False, compare=False)
-
-    @classmethod
-    def of(cls, item: Mapping[str, Any]) -> Request:
-        """From a row. Raises :class:`ApprovalError` for one that no gate has written."""
-        text = {key: str(value.get("S", "")) for key, value in item.items()}
-        try:
-            return cls(
-                id=text["pk"],
-                state=text["gate_state"],  # type: ignore[arg-type]
-                group=text["asked_of"],
-                question=json.loads(text["question"]).get("asked"),
-                execution=text["execution"],
-                asked_at=text["asked_at"],
-                answer_until=text["answer_until"],
-                decided_by=text.get("decided_by"),
-                decided_at=text.get("decided_at"),
-                note=text.get("note", ""),
-                delivered=text["gate_state"] in (APPROVED, REJECTED) and "open_in" not in text,
-                _token=text["task_token"],
-            )
-        except (KeyError, ValueError, AttributeError) as error:
-            raise ApprovalError(f"row {text.get('pk', '')!r:.80} is no request of a gate: {error!r}.") from None
+_WHO = re.compile(r"(?!#)(?=.*\S)[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]{1,128}")
+_LOOKS, _PAUSE = 10, 0.5  # at a history that does not say yet how the attempt ended, and the seconds between them
 
 
 class Approvals:
@@ -140,31 +84,20 @@ class Approvals:
         callbacks: Callbacks,
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        sleep: Callable[[float], object] = time.sleep,
     ) -> None:
-        self.client, self.table, self.callbacks, self._now = client, table, callbacks, now
+        self.client, self.table, self.callbacks, self._now, self._sleep = client, table, callbacks, now, sleep
 
     @classmethod
     def create(cls, lab: Lab, name: str) -> Approvals:
-        """Make the table and its index in ``lab``. Raises :class:`ApprovalError` when AWS refuses."""
-        from botocore.exceptions import ClientError, ParamValidationError, WaiterError
+        """Make the table and its index in ``lab``, or take those that it has. Raises :class:`ApprovalError`."""
+        from labkit.state import tables
 
         client, table = lab.client("dynamodb"), lab.resource_name(name)
-        attributes = [{"AttributeName": each, "AttributeType": "S"} for each in ("pk", "open_in", "asked_at")]
-        keys = [{"AttributeName": "open_in", "KeyType": "HASH"}, {"AttributeName": "asked_at", "KeyType": "RANGE"}]
         try:
-            client.create_table(
-                TableName=table,
-                AttributeDefinitions=attributes,
-                KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}],
-                GlobalSecondaryIndexes=[
-                    {"IndexName": INDEX, "KeySchema": keys, "Projection": {"ProjectionType": "ALL"}}
-                ],
-                BillingMode="PAY_PER_REQUEST",
-                Tags=[{"Key": key, "Value": value} for key, value in lab.tags.items()],
-            )
-            client.get_waiter("table_exists").wait(TableName=table, WaiterConfig={"Delay": 1, "MaxAttempts": 30})
-        except (ClientError, ParamValidationError, WaiterError) as error:
-            raise ApprovalError(f"table {name!r:.80} for approvals was not made: {error}") from error
+            tables.ensure(lab, name, ("pk",), {INDEX: ("open_in", "asked_at")})
+        except tables.TableError as error:
+            raise ApprovalError(str(error)) from error
         return cls(client, table, Callbacks(lab))
 
     def pending(self, group: str) -> list[Request]:
@@ -191,11 +124,11 @@ class Approvals:
 
         Raises :class:`AlreadyAnswered`, :class:`TooLate`, :class:`NoSuchRequest`, :class:`ApprovalError` for a name or
         a note that cannot be; what :meth:`Callbacks.succeed` raises when the token did not come through: the decision
-        stands then, and :meth:`settle` delivers it.
+        stands then, and :meth:`settle` delivers it. An error of the table's client comes through as it is.
         """
         if decision not in (APPROVED, REJECTED):
             raise ApprovalError(f"a request is approved or rejected; got {decision!r:.40}.")
-        if not isinstance(note, str) or len(note) > _MOST_NOTE:
+        if not isinstance(note, str) or len(note) > _MOST_NOTE or not _whole(note):
             raise ApprovalError(f"a note is a text of {_MOST_NOTE:,} characters at most.")
         found = self._record(_id(id), decision, _named("an approver", by), note)
         if found.state == EXPIRED:
@@ -207,7 +140,9 @@ class Approvals:
     def settle(self) -> list[Request]:
         """Deliver the decisions that were recorded and whose token did not come through; as they stand then.
 
-        Run it now and then, and at the start of whatever takes answers. Two at once are harmless.
+        Run it now and then, and at the start of whatever takes answers. Two at once are harmless. A request that cannot
+        be settled is logged, stays as it is, and does not hold up the others; raises
+        :class:`~labkit.control.callbacks.NoAnswer` when nobody answers at all.
         """
         settled = []
         for request in self._open(_UNDELIVERED):
@@ -215,6 +150,10 @@ class Approvals:
                 settled.append(self._deliver(request))
             except TooLate as late:
                 settled.append(late.request)
+            except NoAnswer:
+                raise
+            except (ApprovalError, CallbackError) as error:
+                logger.warning("the answer to request %r stays undelivered: %s", request.id, error)
         return settled
 
     # ---------------------------------------------------------------------------------------------------------------
@@ -230,7 +169,7 @@ class Approvals:
                 Key=_key(id),
                 UpdateExpression="SET gate_state = :decision, decided_by = :by, decided_at = :at, note = :note, "
                 "open_in = :undelivered",
-                ConditionExpression="gate_state = :pending",
+                ConditionExpression="gate_state = :pending AND attribute_exists(task_token)",
                 ExpressionAttributeValues=_texts({**values, ":undelivered": _UNDELIVERED}),
                 ReturnValues="ALL_NEW",
                 ReturnValuesOnConditionCheckFailure="ALL_OLD",
@@ -253,42 +192,64 @@ class Approvals:
             "request": request.id,
         }
         try:
-            self.callbacks.succeed(request._token, output)
+            self.callbacks.succeed(request.token, output)
+            heard = True
         except StaleToken:
             # It expired, or an earlier delivery was heard and its answer lost. The history knows which.
-            if not self._heard(request):
-                raise TooLate(self._close(request, EXPIRED)) from None
-        return self._close(request, request.state)
+            heard = self._heard(request)
+        closed = self._close(request, request.state if heard else EXPIRED)
+        if closed.state == EXPIRED:
+            raise TooLate(closed)
+        return closed
 
     def _heard(self, request: Request) -> bool:
-        """Whether this request's answer has ended the state."""
-        for event in read(self.callbacks.client, request.execution).events:
-            output = (event.get("taskSucceededEventDetails") or {}).get("output", "")
+        """Whether this answer has ended the attempt whose token is dead. Histories may be a moment behind."""
+        from botocore.exceptions import ClientError, ParamValidationError
+
+        for look in range(_LOOKS):
+            if look:
+                self._sleep(_PAUSE)
             try:
-                told = json.loads(output)
-            except ValueError:
-                continue
-            if isinstance(told, dict) and told.get("request") == request.id:
-                return True
-        return False
+                pages = self.callbacks.client.get_paginator("get_execution_history").paginate(
+                    executionArn=request.execution
+                )
+                seen, heard = fate((event for page in pages for event in page["events"]), request)
+            except (ClientError, ParamValidationError) as error:
+                code = getattr(error, "response", {}).get("Error", {}).get("Code", type(error).__name__)
+                raise ApprovalError(
+                    f"nobody waits for the answer to request {request.id!r:.80}, and its execution's history, which "
+                    f"says whether it was heard, cannot be read: {code}."
+                ) from None
+            if heard is not None:
+                return heard
+        if not seen:
+            raise ApprovalError(
+                f"nobody waits for the answer to request {request.id!r:.80}, and its execution has never asked it."
+            )
+        return False  # cut off with the branch that it was in: that leaves no event of its own
 
     def _close(self, request: Request, state: str) -> Request:
         from botocore.exceptions import ClientError
 
+        values = {":state": state, ":was": request.state, ":token": request.token}
         try:
             answer = self.client.update_item(
                 TableName=self.table,
                 Key=_key(request.id),
                 UpdateExpression="SET gate_state = :state REMOVE open_in",
-                ConditionExpression="gate_state = :was",
-                ExpressionAttributeValues=_texts({":state": state, ":was": request.state}),
+                # The token as well: where the state was entered again, another request has the same id by now.
+                ConditionExpression="gate_state = :was AND task_token = :token",
+                ExpressionAttributeValues=_texts(values),
                 ReturnValues="ALL_NEW",
                 ReturnValuesOnConditionCheckFailure="ALL_OLD",
             )
         except ClientError as error:
             if error.response["Error"]["Code"] != _REFUSED:
                 raise
-            return Request.of(error.response["Item"])  # somebody else settled it meanwhile
+            standing = error.response.get("Item") or {}
+            if standing.get("task_token") == {"S": request.token}:
+                return Request.of(standing)  # somebody else settled it meanwhile
+            return replace(request, state=state, delivered=state != EXPIRED)  # type: ignore[arg-type]
         return Request.of(answer["Attributes"])
 
     def _open(self, key: str) -> Iterator[Request]:
@@ -319,11 +280,15 @@ def _named(what: str, text: str) -> str:
 
 
 def _id(text: str) -> str:
-    if isinstance(text, str) and 1 <= len(text.encode(errors="replace")) <= int(
-        facts("dynamodb.key.partition.max_bytes")
-    ):
+    most = int(facts("dynamodb.key.partition.max_bytes"))
+    if isinstance(text, str) and _whole(text) and 1 <= len(text.encode()) <= most:
         return text
     raise NoSuchRequest(f"there is no request {text!r:.80}.")
+
+
+def _whole(text: str) -> bool:
+    """Whether UTF-8 can hold it: a lone surrogate is half a character."""
+    return text.encode(errors="replace").decode() == text
 
 
 def _key(id: str) -> dict[str, dict[str, str]]:

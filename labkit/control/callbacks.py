@@ -27,7 +27,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from labkit.control.payloads import PayloadError, as_json, cause, error_name
+from labkit.control.payloads import PayloadError, as_json, cause, error_name, of_exception
 from labkit.errors import LabError
 from labkit.facts import facts
 from labkit.models.bucket import Bucket
@@ -107,8 +107,8 @@ class Callbacks:
         An exception stands for the name of its class and for what it says. Raises as :meth:`succeed` does.
         """
         if isinstance(error, BaseException):
-            why = str(error) if why is None else why
-            error = type(error).__name__
+            error, says = of_exception(error)
+            why = says if why is None else why
         self._send("failure", token, error=error_name(error), cause=cause(why or ""))
 
     def heartbeat(self, token: Any) -> None:
@@ -226,6 +226,8 @@ def checked(token: Any) -> str:
     most = int(facts("sfn.token.max_chars"))
     if not isinstance(plain, str):
         raise UnknownToken(f"a task token is a text; got {type(plain).__name__}.")
+    if plain.encode(errors="replace").decode() != plain:
+        raise UnknownToken("a task token is text in UTF-8; this one has half a character.")
     if not 1 <= len(plain) <= most:
         raise UnknownToken(f"a task token has 1 to {most:,} characters; this one has {len(plain):,}.")
     return plain

@@ -26,6 +26,7 @@ Definition = dict[str, Any]
 
 _PLACEHOLDER = re.compile(r"\$\{(\w+)\}")
 _ENDING = ".asl.json"
+_DEEPEST = 200  # levels: our choice, far beyond what anybody can read
 
 
 class MachineError(LabError):
@@ -42,7 +43,10 @@ def load(source: str | Path | Mapping[str, Any]) -> Definition:
     Raises :class:`MachineError`.
     """
     if isinstance(source, Mapping):
+        _plain(source)
         return copy.deepcopy(dict(source))
+    if not isinstance(source, str | Path) or not str(source):
+        raise MachineError(f"a definition is a name, a path or a mapping; got {source!r:.80}.")
     file = Path(source)
     if isinstance(source, str) and len(file.parts) == 1 and not file.suffix:
         folder = places.repository() / "infra" / "machines"
@@ -55,7 +59,7 @@ def load(source: str | Path | Mapping[str, Any]) -> Definition:
         found = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise MachineError(f"the definition {file} cannot be read: {error.strerror}.") from error
-    except ValueError as error:  # no JSON, no UTF-8
+    except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, nested without end
         raise MachineError(f"the definition {file} is no JSON: {error}.") from error
     if not isinstance(found, dict):
         raise MachineError(f"the definition {file} is a JSON object; this is {type(found).__name__}.")
@@ -78,6 +82,9 @@ def fill(definition: Mapping[str, Any], values: Mapping[str, Any]) -> Definition
     quotation mark would be code there: assign it to a variable first, ``"Assign": {"queue": "${QueueUrl}"}``, and write
     ``{% $queue %}``. Raises :class:`MachineError` for a value that is missing, not used, or not what JSON can hold.
     """
+    if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in values):
+        raise MachineError(f"the values of a definition are a mapping by name; got {values!r:.80}.")
+    _plain(definition)
     needed = placeholders(definition)
     missing, unused = sorted(needed - set(values)), sorted(set(values) - needed)
     if missing:
@@ -89,8 +96,27 @@ def fill(definition: Mapping[str, Any], values: Mapping[str, Any]) -> Definition
         json.dumps(dict(values), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise MachineError(f"a value of the definition is not what JSON can hold: {error}.") from error
+    _plain(values)
     filled: Definition = _filled(definition, values)
     return filled
+
+
+def _plain(definition: Any) -> None:
+    """Raises :class:`MachineError` for what has no end, or is nested deeper than can be gone through."""
+    try:
+        json.dumps(definition, default=str)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise MachineError(f"a definition is what JSON can hold; this one is not: {error}.") from error
+    level, depth = [definition], 0
+    while level:
+        if (depth := depth + 1) > _DEEPEST:
+            raise MachineError(f"a definition is nested {_DEEPEST} levels deep at most; this one is deeper.")
+        level = [
+            inner
+            for part in level
+            if isinstance(part, Mapping | list | tuple)
+            for inner in (part.values() if isinstance(part, Mapping) else part)
+        ]
 
 
 def _filled(part: Any, values: Mapping[str, Any]) -> Any:
@@ -119,7 +145,7 @@ def check(client: Any, definition: Mapping[str, Any], kind: str) -> str:
 
     Raises :class:`MachineError` with each finding and its place. Their number and words may change: rely on neither.
     """
-    from botocore.exceptions import ClientError, ParamValidationError
+    from botocore.exceptions import BotoCoreError, ClientError
 
     try:
         text = json.dumps(definition, allow_nan=False, ensure_ascii=False)
@@ -131,7 +157,7 @@ def check(client: Any, definition: Mapping[str, Any], kind: str) -> str:
         raise MachineError(f"the definition has {size:,} bytes and Step Functions takes {most:,} at most.")
     try:
         answer = client.validate_state_machine_definition(definition=text, type=kind)
-    except (ClientError, ParamValidationError) as error:
+    except (BotoCoreError, ClientError) as error:
         raise refused("the definition was not checked", error) from error
     if answer["result"] != "OK":
         findings = [_finding(each) for each in answer.get("diagnostics", []) if each["severity"] == "ERROR"]
@@ -146,8 +172,8 @@ def _finding(diagnostic: Mapping[str, Any]) -> str:
 
 
 def refused(what: str, error: Any) -> MachineError:
-    """A refusal of Step Functions as a sentence of ours."""
+    """A refusal of Step Functions, or its silence, as a sentence of ours."""
     about = getattr(error, "response", {}).get("Error")
     if not about:
-        return MachineError(f"{what}: {error}")
+        return MachineError(f"{what}: {str(error).rstrip('.')}.")
     return MachineError(f"{what}: {about['Code']}: {about.get('Message', '')}", str(about["Code"]))

@@ -10,6 +10,7 @@ execution has ended is therefore believed only when it says so itself.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -57,9 +58,16 @@ class Outcome:
 
 
 class Execution:
-    """One execution, by client and ARN. Made by :meth:`labkit.control.machines.Machine.start`."""
+    """One execution, by client and ARN. Made by :meth:`labkit.control.machines.Machine.start`.
+
+    Raises :class:`MachineError` for what is no ARN of an execution.
+    """
 
     def __init__(self, client: Any, arn: str) -> None:
+        if not isinstance(arn, str) or not re.match(
+            r"arn:[^:]*:states:[^:]*:[^:]*:(execution|express):[^:]+:[^:]", arn
+        ):
+            raise MachineError(f"an execution has an ARN, arn:…:states:…:execution:…; got {arn!r:.120}.")
         self.client, self.arn = client, arn
 
     @property
@@ -158,11 +166,11 @@ class Execution:
         return f"it stands in {', '.join(standing)}" if standing else "it is between two states"
 
     def _ask(self, what: str, call: Callable[[], T]) -> T:
-        from botocore.exceptions import ClientError, ParamValidationError
+        from botocore.exceptions import BotoCoreError, ClientError
 
         try:
             return call()
-        except (ClientError, ParamValidationError) as error:
+        except (BotoCoreError, ClientError) as error:
             raise refused(f"execution {self.name} {what}", error) from error
 
     def __repr__(self) -> str:
@@ -206,7 +214,7 @@ def wait_all(
 
 
 def _running(client: Any, machine: str) -> Iterator[str]:
-    from botocore.exceptions import ClientError
+    from botocore.exceptions import BotoCoreError, ClientError
 
     pages = client.get_paginator("list_executions").paginate(
         stateMachineArn=machine, statusFilter="RUNNING", PaginationConfig={"PageSize": 1000}
@@ -214,7 +222,7 @@ def _running(client: Any, machine: str) -> Iterator[str]:
     try:
         for page in pages:
             yield from (each["executionArn"] for each in page["executions"])
-    except ClientError as error:
+    except (BotoCoreError, ClientError) as error:
         raise refused("the executions were not listed", error) from error
 
 

@@ -159,23 +159,27 @@ def _parsed(text: Any) -> Any:
 
 def _tokens(part: Any) -> Iterator[str]:
     """The values of keys that are called after a token, also in JSON that stands in a text."""
-    if isinstance(part, Mapping):
-        for key, value in part.items():
-            if isinstance(value, str) and str(key).lower().endswith("token") and len(value) > 7:
-                yield value
-            else:
-                yield from _tokens(_parsed(value))
-    elif isinstance(part, list):
-        for value in part:
-            yield from _tokens(_parsed(value))
+    left = [part]  # and no recursion: a document may be nested as deeply as the parser goes
+    while left:
+        part = left.pop()
+        if isinstance(part, Mapping):
+            for key, value in part.items():
+                if isinstance(value, str) and str(key).lower().endswith("token") and len(value) > 7:
+                    yield value
+                else:
+                    left.append(_parsed(value))
+        elif isinstance(part, list):
+            left.extend(map(_parsed, part))
 
 
 def _texts(part: Any) -> Iterator[str]:
-    if isinstance(part, Mapping | list):
-        for value in part.values() if isinstance(part, Mapping) else part:
-            yield from _texts(_parsed(value))
-    elif isinstance(part, str):
-        yield part
+    left = [part]
+    while left:
+        part = left.pop()
+        if isinstance(part, Mapping | list):
+            left.extend(map(_parsed, part.values() if isinstance(part, Mapping) else part))
+        elif isinstance(part, str):
+            yield part
 
 
 def _row(stay: Stay, place: int, each: Attempt) -> Step:

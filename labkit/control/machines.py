@@ -34,12 +34,12 @@ class Machine:
     """
 
     def __init__(self, client: Any, arn: str) -> None:
-        from botocore.exceptions import ClientError, ParamValidationError
+        from botocore.exceptions import BotoCoreError, ClientError
 
         try:
             found = client.describe_state_machine(stateMachineArn=arn)
-        except (ClientError, ParamValidationError) as error:
-            raise refused(f"there is no state machine {arn}", error) from error
+        except (BotoCoreError, ClientError) as error:
+            raise refused(f"state machine {arn} cannot be described", error) from error
         self.client, self.arn = client, arn
         self.name, self.kind = str(found["name"]), str(found["type"])
         self.definition: Definition = json.loads(found["definition"])
@@ -64,7 +64,7 @@ class Machine:
         Raises :class:`MachineError`: a definition that is not there, a value that is missing or not used, whatever
         Step Functions finds wrong with the definition, with its place, and what it refuses.
         """
-        from botocore.exceptions import ClientError, ParamValidationError
+        from botocore.exceptions import BotoCoreError, ClientError
 
         client, full = lab.client("stepfunctions"), lab.resource_name(name)
         most = int(facts("sfn.name.max_chars"))
@@ -75,7 +75,7 @@ class Machine:
         text = check(client, fill(load(source), values or {}), kind)
         try:
             arn = _bring_to(client, full, text, kind, _role(lab, role), lab)
-        except (ClientError, ParamValidationError) as error:
+        except (BotoCoreError, ClientError) as error:
             raise refused(f"state machine {name} was not made", error) from error
         return cls(client, arn)
 
@@ -86,13 +86,13 @@ class Machine:
         Raises :class:`~labkit.control.payloads.PayloadError` and :class:`MachineError`, also when the name is in use
         with another input, or was in the last 90 days.
         """
-        from botocore.exceptions import ClientError, ParamValidationError
+        from botocore.exceptions import BotoCoreError, ClientError
 
         text = payloads.as_json("the input of an execution", {} if input is None else input)
         named = {} if name is None else {"name": name}
         try:
             answer = self.client.start_execution(stateMachineArn=self.arn, input=text, **named)
-        except (ClientError, ParamValidationError) as error:
+        except (BotoCoreError, ClientError) as error:
             raise refused(f"{self.name} was not started", error) from error
         return Execution(self.client, str(answer["executionArn"]))
 
@@ -132,9 +132,16 @@ def _bring_to(client: Any, name: str, text: str, kind: str, role: str, lab: Lab)
     if now is None:
         tags = [{"key": key, "value": value} for key, value in lab.tags.items()]
         create = {"name": name, "definition": text, "roleArn": role, "type": kind, "tags": tags}
-        made = sweep.patiently(lambda: client.create_state_machine(**create), "StateMachineDeleting")
-        return str(made["stateMachineArn"])
-    tag = lab.scope.tag
+        try:
+            made = sweep.patiently(lambda: client.create_state_machine(**create), "StateMachineDeleting")
+            return str(made["stateMachineArn"])
+        except client.exceptions.StateMachineAlreadyExists:  # somebody else was faster, with another definition
+            now = client.describe_state_machine(stateMachineArn=arn)
+    return _changed(client, now, name, text, kind, role, lab)
+
+
+def _changed(client: Any, now: Any, name: str, text: str, kind: str, role: str, lab: Lab) -> str:
+    arn, tag = str(now["stateMachineArn"]), lab.scope.tag
     if tag is not None and kinds.machine_tags(client, arn).get(tag[0]) != tag[1]:
         raise MachineError(f"state machine {name} exists and is not this lab's; nothing was changed.")
     if now["type"] != kind:

@@ -17,12 +17,7 @@ class PayloadError(LabError):
 
 def as_json(what: str, value: Any) -> str:
     """``value`` as compact JSON of 256 KiB at most. Raises :class:`PayloadError`, which names ``what``."""
-    try:
-        text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-        size = len(text.encode())
-    except (TypeError, ValueError, RecursionError) as error:
-        says = "it has half a character" if isinstance(error, UnicodeError) else str(error)
-        raise PayloadError(f"{what} is not what JSON can hold: {says}.") from None
+    text, size = any_json(what, value)
     most = int(facts("sfn.payload.max_bytes"))
     if size > most:
         raise PayloadError(
@@ -32,6 +27,16 @@ def as_json(what: str, value: Any) -> str:
     return text
 
 
+def any_json(what: str, value: Any) -> tuple[str, int]:
+    """``value`` as compact JSON of any size, and its bytes. Raises :class:`PayloadError`, which names ``what``."""
+    try:
+        text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        return text, len(text.encode())
+    except (TypeError, ValueError, RecursionError) as error:
+        says = "it has half a character" if isinstance(error, UnicodeError) else str(error)
+        raise PayloadError(f"{what} is not what JSON can hold: {says}.") from None
+
+
 def error_name(name: str) -> str:
     """``name`` if an error can be called so. Retry and Catch match it, so one that is too long is refused, not cut."""
     most = int(facts("sfn.error.max_chars"))
@@ -39,6 +44,19 @@ def error_name(name: str) -> str:
         size = f"{len(name)} characters" if isinstance(name, str) else type(name).__name__
         raise PayloadError(f"an error's name is a text of 1 to {most} characters; got {size}.")
     return name.encode(errors="replace").decode()
+
+
+def of_exception(error: BaseException) -> tuple[str, str]:
+    """Name and cause for an exception: its class, and what it says. Always fit to be sent, however odd it is.
+
+    A name that is too long is cut here: nobody chose it to be matched, and a task that fails under a part of its name
+    is better than one that is waited for until it times out.
+    """
+    try:
+        says = str(error)
+    except Exception:  # noqa: BLE001 - an error that cannot be printed is an error all the same
+        says = "(its text could not be had)"
+    return error_name(type(error).__name__[: int(facts("sfn.error.max_chars"))] or "Exception"), cause(says)
 
 
 def cause(text: str) -> str:

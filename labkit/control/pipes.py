@@ -81,7 +81,7 @@ class Pipe:
 
         Raises :class:`PipeError`; a pipe that does not come to run is deleted again.
         """
-        from botocore.exceptions import ClientError, ParamValidationError
+        from botocore.exceptions import BotoCoreError, ClientError
 
         _check(source, batch, window, filters)
         arn = _arn(target)
@@ -112,7 +112,7 @@ class Pipe:
             )
         except ClientError as error:
             raise PipeError(f"pipe {name} was not made: {error.response['Error']['Message']}") from error
-        except ParamValidationError as error:
+        except BotoCoreError as error:
             raise PipeError(f"pipe {name} was not made: {error}") from error
         pipe = cls(client, full)
         try:
@@ -169,12 +169,14 @@ class Pipe:
         return self._ask(lambda: self.client.describe_pipe(Name=self.name))
 
     def _ask(self, call: Callable[[], Any]) -> Any:
-        from botocore.exceptions import ClientError
+        from botocore.exceptions import BotoCoreError, ClientError
 
         try:
             return sweep.patiently(call, "ConflictException")  # a change that is under way refuses the next one
         except ClientError as error:
             raise PipeError(f"pipe {self.name}: {error.response['Error']['Message']}") from error
+        except BotoCoreError as error:
+            raise PipeError(f"pipe {self.name}: {error}") from error
 
     def __repr__(self) -> str:
         return f"<Pipe {self.name}>"

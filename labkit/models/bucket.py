@@ -42,13 +42,15 @@ class Bucket:
         if not rate:
             raise ModelError("rate must be more than 0 tokens/s; got 0.")
         self._clock, self._sleep = clock, sleep
-        self._full = clock()  # when it will be full, if nobody takes a token meanwhile
+        self._full = self._last = clock()  # when it will be full, if nobody takes a token meanwhile
         self._guard = threading.Lock()
 
     @property
     def tokens(self) -> float:
         """Tokens in the bucket now; negative while calls wait for theirs."""
-        return self.size - max(0.0, self._full - self._clock()) * self.rate
+        with self._guard:
+            now = self._now()  # first: it may change when the bucket is full
+            return self.size - max(0.0, self._full - now) * self.rate
 
     def take(self, count: float = 1, *, within: float | None = None) -> float:
         """Take ``count`` tokens, and wait until they are there; returns for how many seconds it waited.
@@ -58,8 +60,10 @@ class Bucket:
         than the bucket holds.
         """
         number("count", count, high=self.size, unit="tokens")
+        if within is not None:
+            number("within", within, unit="s")
         with self._guard:
-            now = self._clock()
+            now = self._now()
             full = max(self._full, now) + count / self.rate
             wait = max(0.0, full - now - self.size / self.rate)
             if within is not None and wait > within:
@@ -68,6 +72,14 @@ class Bucket:
         if wait:
             self._sleep(wait)
         return wait
+
+    def _now(self) -> float:
+        """The clock. Where it was set back, nobody waits until it is as late again: it goes on from the last look."""
+        now = self._clock()
+        if now < self._last:
+            self._full -= self._last - now
+        self._last = now
+        return now
 
     def again(self) -> Bucket:
         """A full bucket of the same size and rate, with the same clock: for another API with the same quota."""

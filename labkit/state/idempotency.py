@@ -97,28 +97,23 @@ class IdempotencyStore(Rows):
 
     @classmethod
     def create(cls, lab: Lab, name: str, **options: Any) -> IdempotencyStore:
-        """Make the table in ``lab``, with TTL on; ``options`` are the constructor's. Bad ones are refused first.
+        """Make the table in ``lab``, with TTL on, or take the one that it has; bad ``options`` are refused before.
 
         Raises :class:`IdempotencyError` when DynamoDB refuses the table.
         """
-        from botocore.exceptions import ClientError, ParamValidationError
+        from labkit.state import tables
 
         client = lab.client("dynamodb")
         store = cls(client, lab.resource_name(name), **options)
         try:
-            client.create_table(
-                TableName=store.table,
-                AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"} for key in ("pk", "sk")],
-                KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
-                BillingMode="PAY_PER_REQUEST",
-                Tags=[{"Key": key, "Value": value} for key, value in lab.tags.items()],
+            tables.ensure(lab, name, ("pk", "sk"))
+        except tables.TableError as error:
+            raise IdempotencyError(str(error)) from error
+        expires = client.describe_time_to_live(TableName=store.table)["TimeToLiveDescription"]
+        if expires["TimeToLiveStatus"] not in ("ENABLED", "ENABLING"):
+            client.update_time_to_live(
+                TableName=store.table, TimeToLiveSpecification={"Enabled": True, "AttributeName": "expires_at"}
             )
-        except (ClientError, ParamValidationError) as error:
-            raise IdempotencyError(f"table {name!r:.80} was not created: {error}") from error
-        client.get_waiter("table_exists").wait(TableName=store.table, WaiterConfig={"Delay": 1, "MaxAttempts": 30})
-        client.update_time_to_live(
-            TableName=store.table, TimeToLiveSpecification={"Enabled": True, "AttributeName": "expires_at"}
-        )
         return store
 
     # -- the three moves -------------------------------------------------------------------------------------------

@@ -1,11 +1,17 @@
-"""Rows: the conditional writes on the idempotency table. What a claim may take, and what only its owner may change."""
+"""Rows: the conditional writes on the idempotency table. What a claim may take, and what only its owner may change.
+
+A single write that meets a transaction on its item is refused (``TransactionConflictException``: botocore's model of
+DynamoDB) and is no transaction itself, so that nobody tries again unless this does.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
 from labkit.facts import facts
+from labkit.models.retry import Exponential, Jitter
 from labkit.state.records import RUNNING, Record, Work
 
 # What a claim may take. Everything else blocks it, and the row that blocks comes back with the refusal.
@@ -18,6 +24,9 @@ _TAKE_OVER = (
 )
 _OWNED = "claimed_by = :me AND step_state = :running"  # the fence
 _REFUSED = str(facts("dynamodb.condition.error"))
+_CONFLICT = str(facts("dynamodb.transact.conflict_error"))
+_TRIES = 10  # of one write, while transactions are at its item
+_WAIT = Jitter(Exponential(base=0.01, cap=0.5))  # seconds between them
 
 
 class Rows:
@@ -94,14 +103,21 @@ def _blocked_by(write: Callable[[], object]) -> Record | None:
     """None when the write went through, else the row that its condition did not hold for (or an empty one)."""
     from botocore.exceptions import ClientError
 
-    try:
-        write()
-    except ClientError as error:
-        # By its code: client.exceptions makes its classes at the first use, and two threads may get two of each.
-        if error.response["Error"]["Code"] != _REFUSED:
-            raise
-        return Record.of(error.response.get("Item", {}))
-    return None
+    failure = 0
+    while True:
+        try:
+            write()
+        except ClientError as error:
+            # By its code: client.exceptions makes its classes at the first use, and two threads may get two of each.
+            code = error.response["Error"]["Code"]
+            if code == _REFUSED:
+                return Record.of(error.response.get("Item", {}))
+            failure += 1
+            if code != _CONFLICT or failure == _TRIES:
+                raise
+        else:
+            return None
+        time.sleep(_WAIT(failure))
 
 
 def moment(seconds: float) -> dict[str, str]:

@@ -25,8 +25,10 @@ twice, the first time unrecorded: it must bear that, as a cancellation by number
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
     from labkit.lab import Lab
 
 __all__ = ["Committed", "Report", "SagaClosed", "SagaError", "Sagas", "Step"]
+
+logger = logging.getLogger(__name__)
 
 MINUTE = 60
 
@@ -120,13 +124,14 @@ class Sagas:
 
     @classmethod
     def create(cls, lab: Lab, name: str, *, store: IdempotencyStore, undo: Mapping[str, Undo], **options: Any) -> Sagas:
-        """Make table, dead-letter queue and alarm in ``lab``; ``options`` are the constructor's.
+        """Make table, dead-letter queue and alarm in ``lab``, or take those that it has. ``options``: the constructor's.
 
         Raises :class:`SagaError` for settings that cannot be, before anything is made, and when AWS refuses; what was
         made until then is removed.
         """
         from botocore.exceptions import ClientError, ParamValidationError
 
+        from labkit.state import tables
         from labkit.work.entries import QueueError
 
         _settings(name, store, undo, options.get("tries", 3))
@@ -134,15 +139,8 @@ class Sagas:
         log = SagaLog(client, lab.resource_name(name))
         made: list[Callable[[], object]] = []
         try:
-            client.create_table(
-                TableName=log.table,
-                AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"} for key in ("pk", "sk")],
-                KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
-                BillingMode="PAY_PER_REQUEST",
-                Tags=[{"Key": key, "Value": value} for key, value in lab.tags.items()],
-            )
-            made.append(lambda: client.delete_table(TableName=log.table))
-            client.get_waiter("table_exists").wait(TableName=log.table, WaiterConfig={"Delay": 1, "MaxAttempts": 30})
+            if tables.ensure(lab, name, ("pk", "sk")):
+                made.append(lambda: client.delete_table(TableName=log.table))
             keep = {"MessageRetentionPeriod": facts("sqs.retention.max")}
             dlq = Queue.create(lab, f"{name}-undo-dlq", attributes=keep)
             made.append(lambda: dlq.client.delete_queue(QueueUrl=dlq.url))
@@ -150,8 +148,9 @@ class Sagas:
             return cls(name, log, store, undo, dlq, **options)
         except BaseException as error:
             for remove in reversed(made):
-                remove()
-            if isinstance(error, (ClientError, ParamValidationError, QueueError)):
+                with suppress(Exception):  # why it was not made is the news; what stays is swept with the lab
+                    remove()
+            if isinstance(error, (ClientError, ParamValidationError, QueueError, tables.TableError)):
                 raise SagaError(f"sagas {name!r:.80} were not created: {error}") from error
             raise
 
@@ -187,13 +186,17 @@ class Sagas:
     def redrive(self, most: int = 10) -> list[Report]:
         """After the operator has mended the cause: go on with up to ``most`` (1 to 10) sagas of the dead-letter queue.
 
-        Each undo is granted ``tries`` more. Its message is deleted when it is through, and stays when it is not. Raises
-        what :meth:`compensate` does; the messages not handled yet come back by themselves.
+        Each undo is granted ``tries`` more. Its message is deleted when it is through, and stays when it is not. One
+        that is about no step of these sagas stays, too, and is logged. Raises what :meth:`compensate` does; the
+        messages not handled yet come back by themselves.
         """
         reports = []
         for message in self.dlq.receive(most):
-            body = message.json()
-            row = self.log.step(body["saga_id"], body["number"])
+            try:
+                row = self.undos.told_of(message)
+            except SagaError as error:  # it must not hold up the others
+                logger.warning("message %s stays in %s: %s", message.id, self.dlq.name, error)
+                continue
             self.log.unpark(row, self.undos.tries)
             report = self._compensate(row.saga_id, told=row.number)
             reports.append(report)

@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from labkit.errors import LabError
 from labkit.models.retry import Wait
 from labkit.state.idempotency import IdempotencyStore, Work
 from labkit.state.records import said
 from labkit.state.saga_log import Committed, SagaError, SagaLog
 from labkit.state.together import Together
-from labkit.work.queues import Queue
+from labkit.work.queues import Message, Queue
 
 Undo = Callable[[Any], object]  # is given the data that its step has left; what it returns is not kept
 
@@ -98,6 +99,19 @@ class Undos:
                     return End.UNDONE
             if claim.attempt < allowed:
                 self.sleep(self.wait(claim.attempt))
+
+    def told_of(self, message: Message) -> Committed:
+        """The step that a message of the dead-letter queue is about. Raises :class:`SagaError` where there is none."""
+        try:
+            body = message.json()
+        except (LabError, RecursionError):
+            body = None
+        if not isinstance(body, dict) or body.get("saga") != self.name:
+            raise SagaError(f"it is not about sagas {self.name!r:.80}.")
+        saga_id, number = body.get("saga_id"), body.get("number")
+        if not isinstance(saga_id, str) or not saga_id or not isinstance(number, int) or number < 1:
+            raise SagaError(f"it names no step: saga {saga_id!r:.80}, number {number!r:.40}.")
+        return self.log.step(saga_id, number)
 
     def _call(self, row: Committed) -> None:
         try:

@@ -48,7 +48,9 @@ class Drawing:
         status = f" Its execution is {self._history.status}." if self._history else ""
         says = f"A state machine of {len(self._ids)} states.{status} {' '.join(self._says[name] for name in self._ids)}"
         text = "\n".join(lines)
-        return Shown(says, f"```mermaid\n{text}\n```\n\n{_prose(says)}", "text/markdown")
+        # A blank line around the prose: it is Markdown inside of the element then.
+        words = f"<details><summary>In words</summary>\n\n{_prose(says)}\n\n</details>"
+        return Shown(says, f"```mermaid\n{text}\n```\n\n{words}", "text/markdown")
 
     def _machine(self, machine: Definition, indent: str, *, outermost: bool = False) -> None:
         """The states of a machine, or of a branch or an item processor, and the edges between them."""
@@ -96,16 +98,16 @@ class Drawing:
             self._edge(indent, here, "to")
         for label, target in _nexts(state):
             self._edge(indent, here, self._ids.get(target), label)
-            code = label.replace("`", "'")
-            ways.append(f"{target} (`{code}`)" if label not in ("", "else") else f"{target}{label and ' (else)'}")
+            where = _bare(target)
+            ways.append(f"{where} (`{_bare(label)}`)" if label not in ("", "else") else f"{where}{label and ' (else)'}")
         for catcher in state.get("Catch", ()):
             errors, target = _errors(catcher.get("ErrorEquals", ())), catcher.get("Next", "")
             self._edge(indent, here, self._ids.get(target), f"catch {errors}", dashed=True)
-            ways.append(f"{target} (on {errors})")
-        again = f"; it is tried again on {_errors(retried)}" if (retried := _retried(state)) else ""
+            ways.append(_bare(f"{target} (on {errors})"))
+        again = f"; it is tried again on {_bare(_errors(retried))}" if (retried := _retried(state)) else ""
         goes = f" goes to {' or '.join(ways)}" if ways else " fails" if kind == "Fail" else ""
-        words = self._outcome(name)[1]
-        self._says[name] = f"{name} ({kind}){goes}{again}{f': {words}' if words else ''}."
+        words = _bare(self._outcome(name)[1])
+        self._says[name] = f"{_bare(name)} ({kind}){goes}{again}{f': {words}' if words else ''}."
         return ends
 
     def _edge(self, indent: str, start: str, end: str | None, label: str = "", *, dashed: bool = False) -> None:
@@ -175,6 +177,11 @@ def _text(said: str) -> str:
     """A text for a label: Mermaid has entities of its own, for what it would read as its own language."""
     entities = {"#": "#35;", "&": "#38;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "`": "#96;", "\n": " "}
     return "".join(entities.get(letter, letter) for letter in said)
+
+
+def _bare(said: str) -> str:
+    """A text on one line, without what would begin or end code in Markdown."""
+    return " ".join(said.replace("`", "'").split())
 
 
 def _prose(said: str) -> str:

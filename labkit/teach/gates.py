@@ -6,10 +6,10 @@ The stored output is the list of what is asked; under nbval a cell answers by co
 from __future__ import annotations
 
 import html
-import json
 from typing import Any
 
-from labkit.control.approvals import Approvals, Request
+from labkit.control.approval_requests import as_text
+from labkit.control.approvals import AlreadyAnswered, Approvals, NoSuchRequest, Request, TooLate
 from labkit.errors import LabError
 from labkit.teach import show
 from labkit.teach._front import is_live
@@ -43,6 +43,7 @@ class Gate:
 
     def _line(self, request: Request, name: Any) -> Any:
         import ipywidgets as w
+        from botocore.exceptions import BotoCoreError, ClientError
 
         says = w.HTML(f"<code>{html.escape(_says(request))}</code>")
         buttons = [
@@ -57,9 +58,10 @@ class Gate:
                 try:
                     taken = self.approvals.decide(request.id, decision, name.value.strip())
                     said = f"{taken.state} by {taken.decided_by}"
-                except LabError as refused:
+                except (LabError, BotoCoreError, ClientError) as refused:
                     said = str(refused)
-                    if self.approvals.look(request.id).state == "pending":  # a name that cannot be: let them try again
+                    if not isinstance(refused, AlreadyAnswered | TooLate | NoSuchRequest):
+                        # A name that cannot be, or no answer: let them try again. The same twice is harmless.
                         for button in buttons:
                             button.disabled = False
                 says.value = f"<code>{html.escape(_says(request))}</code> <strong>{html.escape(said)}</strong>"
@@ -87,5 +89,4 @@ def gate(approvals: Approvals, group: str, *, by: str = "") -> Gate:
 
 
 def _says(request: Request) -> str:
-    asked = request.question
-    return asked if isinstance(asked, str) else json.dumps(asked, ensure_ascii=False)
+    return as_text(request.question)

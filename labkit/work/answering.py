@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 from labkit.control.callbacks import CallbackError, Callbacks, StaleToken, UnknownToken
+from labkit.control.payloads import any_json
 from labkit.state.idempotency import Busy, Fenced
 from labkit.work.heartbeat import LeaseLost
 from labkit.work.queues import Queue, QueueError
@@ -34,7 +35,7 @@ def answering(callbacks: Callbacks, queue: Queue, step: Callable[[Task], Any]) -
     """``step`` for a :class:`~labkit.work.worker.Worker` on ``queue`` whose envelopes carry task tokens.
 
     Success is not told here: that is ``then``, after the result has been recorded. An envelope without a token is
-    worked on like any other.
+    worked on like any other. A result that JSON cannot hold is a failure of the step.
 
     >>> Worker(queue, answering(callbacks, queue, step), store=store,      # doctest: +SKIP
     ...        keep_alive=callbacks.keep_alive, then=callbacks.then)
@@ -49,7 +50,10 @@ def answering(callbacks: Callbacks, queue: Queue, step: Callable[[Task], Any]) -
         except StaleToken as error:
             raise _dropped(queue, task, error) from None
         try:
-            return step(task)
+            result = step(task)
+            # Here, and not when it is recorded: that would fail where nobody tells the state machine.
+            any_json(f"the result of {task.trace_id}", result)
+            return result
         except LeaseLost as lost:
             try:  # perhaps its token: a missed heartbeat ends the attempt, and this message with it
                 callbacks.fresh(task)

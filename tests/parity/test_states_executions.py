@@ -32,6 +32,23 @@ def test_definition(states: States) -> None:
     assert refused(client.update_state_machine, stateMachineArn=machine, definition="{}")[0] == "InvalidDefinition"
 
 
+@row("sfn.names.escaped", "A name that is escaped in the definition is shown as it is meant", source=REFERENCE)
+def test_escaped_names(states: States) -> None:
+    definition = {
+        "StartAt": "prüfen",
+        "States": {
+            "prüfen": {"Type": "Pass", "Result": {"größe": "ä\n"}, "Next": "完了"},
+            "完了": {"Type": "Succeed"},
+        },
+    }
+    machine = states.machine(json.dumps(definition, ensure_ascii=True))
+    run = states.api.start_execution(stateMachineArn=machine)["executionArn"]
+    until(lambda: states.api.describe_execution(executionArn=run)["status"] == "SUCCEEDED")
+    names = [event["stateEnteredEventDetails"]["name"] for event in states.history(run) if "Entered" in event["type"]]
+    assert names == ["prüfen", "完了"]
+    assert json.loads(states.api.describe_execution(executionArn=run)["output"]) == {"größe": "ä\n"}
+
+
 @row("sfn.history.order", "Each event has the next id and names the one that it follows", source=f"{RECORDED}/base")
 def test_history(states: States) -> None:
     definition = {

@@ -211,7 +211,7 @@ def test_map(states: States) -> None:
     assert added.count("MapIterationSucceeded") == 2
 
 
-@row("sfn.redrive.mapRun", "A redrive of a failed Map run redrives the children that did not succeed", source=SEEN_MAP)
+@row("sfn.redrive.map_run", "A redrive of a failed Map run redrives the children that did not succeed", source=SEEN_MAP)
 def test_map_run(states: States) -> None:
     queue = states.queue()
     processor = {
@@ -292,7 +292,7 @@ def test_list(states: States) -> None:
 
 
 @row(
-    "sfn.redrive.mapRun.stopped",
+    "sfn.redrive.map_run.stopped",
     "A stopped Map run is aborted with its children, which a redrive redrives under their ARNs",
     source=f"{SEEN_MAP}; {GUIDE}: Redriving Map Runs",
 )

@@ -19,7 +19,7 @@ SECRET = "a-task-token-that-nobody-may-see"
 
 
 def request(id: str = "trip/AskTeam", question: Any = "Book the trip?") -> Request:
-    return Request(id, "pending", "team", question, "arn", "2026-12-01", "2026-12-02", _token=SECRET)
+    return Request(id, "pending", "team", question, "arn", "2026-12-01", "2026-12-02", token=SECRET)
 
 
 class Answers:
@@ -141,6 +141,16 @@ def test_headers_keep_the_page_to_itself(page: ApprovalPage) -> None:
     assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
     assert page.host.startswith("127.0.0.1:")
     assert len(page.path) > 30
+
+
+def test_a_question_that_is_nested_too_deeply_hides_no_other(page: ApprovalPage, answers: Answers) -> None:
+    deep: Any = "x"
+    for _ in range(3_000):
+        deep = [deep]
+    answers.asked = [request("deep", deep), request("other", "Book it?")]
+    shown = page.shown()
+    assert "nested too deeply" in shown
+    assert "Book it?" in shown
 
 
 def test_each_page_has_a_path_of_its_own(answers: Answers) -> None:

@@ -273,3 +273,192 @@ def test_an_undo_that_fails_fails_the_execution_and_a_redrive_goes_on(flow: Flow
     again = flow.work(execution)
     assert (again["status"], again["error"]) == ("FAILED", "NoRoom")
     assert flow.undone == ["flight", "room"]
+
+
+# -- races, and rows that nobody should have written -------------------------------------------------------------------
+
+
+class Behind:
+    """Step Functions whose histories end before the first event of ``kind`` at the first ``looks``: they are late."""
+
+    def __init__(self, client: Any, looks: int, kind: str) -> None:
+        self.client, self.looks, self.kind = client, looks, kind
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.client, name)
+
+    def get_paginator(self, name: str) -> Any:
+        return self
+
+    def paginate(self, **arguments: Any) -> Any:
+        self.looks -= 1
+        events = self.client.get_execution_history(executionArn=arguments["executionArn"])["events"]
+        if self.looks >= 0:
+            events = events[: next(place for place, event in enumerate(events) if event["type"] == self.kind)]
+        return [{"events": events}]
+
+
+@pytest.mark.parametrize("kind", ["TaskSucceeded", "ExecutionStarted"])
+def test_an_answer_that_was_heard_is_no_expiry_while_the_history_is_behind(
+    flow: Flow, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    execution = flow.start()
+    request = flow.asked("team")
+    callbacks, slept = flow.approvals.callbacks, list[float]()
+    succeed = callbacks.succeed
+
+    def heard_twice(*arguments: Any) -> None:
+        succeed(*arguments)  # by another process, at the same moment
+        succeed(*arguments)
+
+    monkeypatch.setattr(callbacks, "succeed", heard_twice)
+    monkeypatch.setattr(callbacks, "client", Behind(callbacks.client, 3, kind))
+    flow.approvals._sleep = slept.append
+    taken = flow.approvals.reject(request.id, "Kim")
+    assert (taken.state, taken.delivered, len(slept)) == ("rejected", True, 3)
+    assert execution.wait(20).output["decision"]["by"] == "Kim"
+
+
+def gate(lab: Lab, table: str, seconds: int, after: dict[str, Any]) -> Machine:
+    """A gate that can be entered again: the same request, asked anew."""
+    item = {
+        "pk": "{% $states.context.Execution.Name & '/Ask' %}", "gate_state": "pending", "asked_of": "team",
+        "open_in": "team", "asked_at": "{% $now() %}", "answer_until": "soon", "question": '{"asked": "Go?"}',
+        "execution": "{% $states.context.Execution.Id %}", "task_token": "{% $states.context.Task.Token %}",
+    }  # fmt: skip
+    ask = {
+        "Type": "Task",
+        "Resource": "arn:aws:states:::aws-sdk:dynamodb:putItem.waitForTaskToken",
+        "Arguments": {"TableName": table, "Item": {key: {"S": value} for key, value in item.items()}},
+        "TimeoutSeconds": seconds,
+        "Catch": [{"ErrorEquals": ["States.Timeout"], "Next": "Late"}],
+        **after,
+    }
+    again = {"Type": "Choice", "Choices": [{"Condition": "{% $states.input.approved %}", "Next": "Done"}]}
+    states = {"Ask": ask, "Again": {**again, "Default": "Ask"}, "Late": {"Type": "Fail"}, "Done": {"Type": "Succeed"}}
+    return Machine.create(lab, "gate", {"QueryLanguage": "JSONata", "StartAt": "Ask", "States": states})
+
+
+def test_an_answer_to_an_earlier_round_does_not_pass_for_one_that_came_too_late(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    approvals = Approvals.create(lab, "approvals")
+    execution = gate(lab, approvals.table, 2, {"Next": "Again"}).start(name="loop")
+    first = until(lambda: approvals.pending("team"))[0]
+    approvals.reject(first.id, "Kim")
+    [second] = until(lambda: approvals.pending("team"))
+    assert (second.id, second.token == first.token) == (first.id, False)
+    succeed = approvals.callbacks.succeed
+
+    def late(*arguments: Any) -> None:
+        execution.wait(20)
+        succeed(*arguments)
+
+    monkeypatch.setattr(approvals.callbacks, "succeed", late)
+    with pytest.raises(TooLate):
+        approvals.approve(first.id, "Kim")
+    assert approvals.look(first.id).state == "expired"
+
+
+def test_a_late_answer_does_not_close_the_next_round(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    approvals = Approvals.create(lab, "approvals")
+    execution = gate(lab, approvals.table, 60, {"Next": "Again"}).start(name="loop")
+    [request] = until(lambda: approvals.pending("team"))
+    succeed = approvals.callbacks.succeed
+
+    def late(*arguments: Any) -> None:
+        execution.stop()  # and meanwhile it is asked anew, and answered by another
+        row = approvals.client.get_item(TableName=approvals.table, Key={"pk": {"S": request.id}})["Item"]
+        anew = {"task_token": {"S": "another"}, "decided_by": {"S": "Lee"}}
+        approvals.client.put_item(TableName=approvals.table, Item={**row, **anew})
+        succeed(*arguments)
+
+    monkeypatch.setattr(approvals.callbacks, "succeed", late)
+    with pytest.raises(TooLate):
+        approvals.approve(request.id, "Kim")
+    standing = approvals.look(request.id)
+    assert (standing.state, standing.decided_by, standing.delivered) == ("approved", "Lee", False)
+
+
+def test_a_token_that_somebody_else_has_used_for_another_answer_is_no_approval(
+    flow: Flow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow.start()
+    request = flow.asked("team")
+    flow.approvals.callbacks.succeed(request.token, {"approved": False})
+    with pytest.raises(TooLate):
+        flow.approvals.approve(request.id, "Kim")
+    assert flow.approvals.look(request.id).state == "expired"
+
+
+def test_rows_that_cannot_be_settled_do_not_hold_up_the_others(
+    flow: Flow, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    flow.start()
+    request = flow.asked("team")
+    row = flow.approvals.client.get_item(TableName=flow.approvals.table, Key={"pk": {"S": request.id}})["Item"]
+    answered = {**row, "gate_state": {"S": "approved"}, "open_in": {"S": "#undelivered"}, "asked_at": {"S": "0"}}
+    dead = flow.start("dead")
+    other = until(lambda: [each for each in flow.approvals.pending("team") if each.id != request.id])[0]
+    dead.stop()
+    for number, odd in enumerate(
+        [
+            {"task_token": {"S": "made up"}},
+            {"task_token": {"S": other.token}, "execution": {"S": "arn:aws:states:us-east-1:1:execution:x:y"}},
+            {"task_token": {"S": other.token}, "execution": {"S": ""}},
+            {"gate_state": {"S": "perhaps"}},
+            {"question": {"S": "[" * 100_000}},
+            {"question": {"N": "1"}},
+        ]
+    ):
+        item = {**answered, **odd, "pk": {"S": f"odd-{number}\n"}}
+        flow.approvals.client.put_item(TableName=flow.approvals.table, Item=item)
+    flow.approvals.client.put_item(TableName=flow.approvals.table, Item={**answered, "asked_at": {"S": "9"}})
+    flow.approvals._sleep = lambda _: None
+    settled = {each.id: each.state for each in flow.approvals.settle()}
+    assert settled == {request.id: "approved"}
+    assert caplog.text.count("odd-") >= 6
+    assert other.token not in caplog.text
+
+
+def test_a_question_that_cannot_be_read_hides_no_other(flow: Flow) -> None:
+    flow.start()
+    request = flow.asked("team")
+    row = flow.approvals.client.get_item(TableName=flow.approvals.table, Key={"pk": {"S": request.id}})["Item"]
+    deep = {"pk": {"S": "odd"}, "question": {"S": "[" * 100_000}, "asked_at": {"S": "0"}}
+    flow.approvals.client.put_item(TableName=flow.approvals.table, Item={**row, **deep})
+    assert [each.id for each in flow.approvals.pending("team")] == [request.id]
+
+
+def test_no_decision_is_recorded_that_could_never_be_delivered(flow: Flow) -> None:
+    flow.start()
+    request = flow.asked("team")
+    row = flow.approvals.client.get_item(TableName=flow.approvals.table, Key={"pk": {"S": request.id}})["Item"]
+    del row["task_token"]
+    flow.approvals.client.put_item(TableName=flow.approvals.table, Item=row)
+    with pytest.raises(ApprovalError, match="is no request of a gate"):
+        flow.approvals.approve(request.id, "Kim")
+    item = flow.approvals.client.get_item(TableName=flow.approvals.table, Key={"pk": {"S": request.id}})["Item"]
+    assert item["gate_state"]["S"] == "pending"
+
+
+@pytest.mark.parametrize("by", [" ", "two\x85lines", "two\u2028lines", "half \ud800", "x\x00"])
+def test_a_name_is_one_line_of_whole_characters(flow: Flow, by: str) -> None:
+    with pytest.raises(ApprovalError, match="an approver is a text of 1 to 128 characters"):
+        flow.approvals.approve("trip/AskTeam", by)
+
+
+def test_what_is_half_a_character_is_refused_before_it_is_sent(flow: Flow) -> None:
+    with pytest.raises(ApprovalError, match="a note is a text"):
+        flow.approvals.approve("trip/AskTeam", "Kim", "half \ud800")
+    with pytest.raises(NoSuchRequest):
+        flow.approvals.approve("trip \ud800", "Kim")
+
+
+def test_odd_notes_and_names_come_through_as_they_are(flow: Flow) -> None:
+    execution = flow.start()
+    note = 'Ünï \u202e"<b>\n\x00{% $x %}${Y} \U0001f600'
+    flow.approvals.reject(flow.asked("team").id, "Zoë / Ö", note)
+    assert execution.wait(20).output["decision"] == {
+        "approved": False, "by": "Zoë / Ö", "note": note, "request": "trip/AskTeam",
+    }  # fmt: skip

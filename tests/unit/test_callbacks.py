@@ -165,6 +165,36 @@ def test_a_failure_is_called_as_its_exception_and_a_long_cause_is_cut_with_a_mar
     assert len(service.calls) == 3
 
 
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize(
+    ("error", "called", "says"),
+    [
+        (Mute(), "Mute", "(its text could not be had)"),
+        (type("X" * 300, (Exception,), {})("why"), "X" * 256, "why"),
+        (type("", (Exception,), {})("why"), "Exception", "why"),
+        (ExceptionGroup("two", [ValueError(), KeyError()]), "ExceptionGroup", "two (2 sub-exceptions)"),
+        (KeyboardInterrupt(), "KeyboardInterrupt", ""),
+        (ValueError("nul \x00 half \ud800"), "ValueError", "nul \x00 half ?"),
+    ],
+)
+def test_every_exception_can_be_told(error: BaseException, called: str, says: str) -> None:
+    service = Service()
+    assert callbacks(service).give_up(task(), error)
+    [(_, sent)] = service.calls
+    assert (sent["error"], sent["cause"]) == (called, says)
+
+
+def test_a_token_with_half_a_character_is_none() -> None:
+    service = Service()
+    with pytest.raises(UnknownToken, match="half a character"):
+        callbacks(service).succeed("\ud800")
+    assert service.calls == []
+
+
 @pytest.mark.parametrize("token", ["", "x" * 2049, None, 17])
 def test_what_can_be_no_token_is_refused_without_a_call(token: Any) -> None:
     service = Service()
@@ -372,6 +402,17 @@ def test_the_queue_tries_again_first_and_the_state_machine_decides_after_the_las
     assert execution.wait(10).output == {"answer": 42}
     rows = [(row.attempt, row.outcome, row.error) for row in execution.history().steps()]
     assert rows == [(1, "retried", "TransientError"), (2, "succeeded", None)]
+
+
+@pytest.mark.parametrize("result", [float("nan"), {1, 2}, "half \ud800"])
+def test_a_result_that_json_cannot_hold_is_told_and_not_waited_for(lab: Lab, result: Any) -> None:
+    fleet = Fleet(lab, receives=1)
+    execution = fleet.start()
+    assert fleet.work(lambda task: result) == ["dead"]
+    ended = execution.wait(10)
+    assert (ended.status, ended.error) == ("FAILED", "PayloadError")
+    assert ended.cause is not None
+    assert "the result of conv-8842-step-7 is not what JSON can hold" in ended.cause
 
 
 def test_a_message_whose_token_is_dead_is_dropped_before_its_work_is_paid_for(fleet: Fleet) -> None:

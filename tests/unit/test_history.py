@@ -280,6 +280,16 @@ def test_the_token_is_hidden_wherever_it_stands(sent: Any) -> None:
     assert "could not answer «token»" in shown
 
 
+@pytest.mark.parametrize("levels", [900, 100_000])
+def test_a_document_that_is_nested_deeply_is_searched_or_hidden_as_far_as_it_can_be_read(levels: int) -> None:
+    deep = '{"a":' * levels + json.dumps({"task_token": TOKEN}) + "}" * levels
+    events = Events()
+    events.entered("Task", "Call", 0)
+    events.scheduled(resource="sendMessage.waitForTaskToken", parameters=deep)
+    events.add("TaskFailed", error="E", cause="odd")
+    assert TOKEN not in str(events.history.events)
+
+
 def test_the_token_is_found_inside_of_something_longer_and_odd_ones_too() -> None:
     events = Events()
     odd = "a token: of «another» kind"

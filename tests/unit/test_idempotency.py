@@ -467,10 +467,24 @@ def test_settings_have_bounds(lab: Lab, options: dict[str, Any], says: str) -> N
         IdempotencyStore(lab.client("dynamodb"), "t", **options)
 
 
-@pytest.mark.parametrize("name", ["steps", "no name for a table!"])
-def test_a_table_that_is_refused_is_a_sentence(lab: Lab, store: IdempotencyStore, name: str) -> None:
-    with pytest.raises(IdempotencyError, match=f"table '{name}' was not created"):
-        IdempotencyStore.create(lab, name)
+def test_a_table_that_is_refused_is_a_sentence(lab: Lab) -> None:
+    with pytest.raises(IdempotencyError, match="table 'no name for a table!' was not made"):
+        IdempotencyStore.create(lab, "no name for a table!")
+
+
+def test_creating_again_takes_the_table_with_what_stands_in_it(lab: Lab) -> None:
+    first = IdempotencyStore.create(lab, "again")
+    work = Work.named("w", "c", {})
+    first.claim(work).complete("green")
+    assert IdempotencyStore.create(lab, "again").claim(work).result == "green"
+    lab.client("dynamodb").create_table(
+        TableName="other",
+        AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
+        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    with pytest.raises(IdempotencyError, match="table other exists with other keys"):
+        IdempotencyStore.create(lab, "other")
 
 
 def test_refused_settings_make_no_table(lab: Lab) -> None:
@@ -600,3 +614,54 @@ def test_no_schedule_records_two_results_or_loses_a_step(store: IdempotencyStore
             max_examples=120, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )
+
+
+# -- transactions of others --------------------------------------------------------------------------------------------
+
+
+class Meets:
+    """A table whose next ``times`` single writes meet a transaction."""
+
+    def __init__(self, client: Any, times: int) -> None:
+        self.client, self.times = client, times
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self.client, name)
+
+        def meets(**arguments: Any) -> Any:
+            if self.times:
+                self.times -= 1
+                raise ClientError({"Error": {"Code": str(facts("dynamodb.transact.conflict_error"))}}, name)
+            return call(**arguments)
+
+        return meets
+
+
+def test_a_write_that_meets_a_transaction_is_made_again(
+    store: IdempotencyStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("labkit.state.rows.time", SimpleNamespace(sleep=lambda _: None))
+    client, met = store.client, []
+
+    def twice() -> None:
+        met.append(meets := Meets(client, 2))
+        store.client = meets
+
+    twice()
+    claim = store.claim(WORK)
+    clock.now += 1
+    twice()
+    claim.renew()
+    twice()
+    assert claim.release("later")
+    twice()
+    again = store.claim(WORK)  # a put that is refused, then the update
+    assert (again.attempt, [meets.times for meets in met]) == (2, [0] * 4)
+
+
+def test_a_write_that_keeps_meeting_transactions_ends(store: IdempotencyStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("labkit.state.rows.time", SimpleNamespace(sleep=lambda _: None))
+    store.client = Meets(store.client, 1_000)
+    with pytest.raises(ClientError, match="TransactionConflict"):
+        store.claim(WORK)
+    assert store.client.times == 990

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, EndpointConnectionError
 
 from labkit import Lab, facts, kinds, sweep
 from labkit.control import definitions, executions
@@ -77,6 +77,49 @@ def test_values_go_into_the_strings_of_the_parsed_definition_and_keep_their_type
 def test_a_value_that_is_missing_unused_or_no_value_is_named(definition: Any, values: Any, says: str) -> None:
     with pytest.raises(MachineError, match=says):
         fill(definition, values)
+
+
+def endless() -> dict[str, Any]:
+    definition: dict[str, Any] = {"a": "b"}
+    definition["again"] = definition
+    return definition
+
+
+def nested(levels: int) -> dict[str, Any]:
+    definition: dict[str, Any] = {}
+    for _ in range(levels):
+        definition = {"a": definition}
+    return definition
+
+
+@pytest.mark.parametrize(
+    ("definition", "values", "says"),
+    [
+        (endless(), {}, "a definition is what JSON can hold; this one is not"),
+        (nested(5_000), {}, "a definition is what JSON can hold; this one is not"),
+        (nested(450), {}, "nested 200 levels deep at most"),
+        ({"a": "${X}"}, {"X": endless()}, "a value of the definition is not what JSON can hold"),
+        ({"a": "${X}"}, {"X": nested(450)}, "nested 200 levels deep at most"),
+        ({"a": "${X}"}, None, "the values of a definition are a mapping by name; got None"),
+        ({"a": "${X}"}, {1: 2, "X": 3}, "the values of a definition are a mapping by name"),
+    ],
+)
+def test_what_has_no_end_or_no_name_is_refused_in_a_sentence(definition: Any, values: Any, says: str) -> None:
+    with pytest.raises(MachineError, match=says):
+        fill(load(definition), values)
+
+
+@pytest.mark.parametrize("source", [None, 7, "", b"agent-step"])
+def test_a_source_is_a_name_a_path_or_a_mapping(source: Any) -> None:
+    with pytest.raises(MachineError, match="a definition is a name, a path or a mapping"):
+        load(source)
+
+
+def test_a_file_that_is_nested_without_end_is_no_json(tmp_path: Path) -> None:
+    file = tmp_path / "deep.asl.json"
+    file.write_text('{"a":' * 100_000)
+    with pytest.raises(MachineError, match="is no JSON"):
+        load(file)
 
 
 def test_a_definition_is_found_by_name_path_or_as_it_is(tmp_path: Path) -> None:
@@ -161,6 +204,32 @@ def test_a_definition_that_is_not_valid_is_refused_with_the_findings(lab: Lab, d
     assert lab.client("stepfunctions").list_state_machines()["stateMachines"] == []
 
 
+def test_two_who_create_it_at_once_with_different_definitions_both_do(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Machine.create(lab, "both", PASS)
+    client, real = first.client, first.client.describe_state_machine
+    gone = client.exceptions.StateMachineDoesNotExist({"Error": {"Code": "StateMachineDoesNotExist"}}, "Describe")
+    looks = iter([gone])  # at the first look it is not there yet
+
+    def describe(**arguments: Any) -> Any:
+        if (trouble := next(looks, None)) is not None:
+            raise trouble
+        return real(**arguments)
+
+    monkeypatch.setattr(client, "describe_state_machine", describe)
+    second = Machine.create(lab, "both", WAITS)
+    assert (second.arn, second.definition) == (first.arn, WAITS)
+
+
+@pytest.mark.parametrize(
+    "arn", ["", "garbage", None, "arn:aws:states:us-east-1:1:stateMachine:m", "arn:aws:states:::x:y:"]
+)
+def test_an_execution_has_an_arn(arn: Any) -> None:
+    with pytest.raises(MachineError, match="an execution has an ARN"):
+        Execution(SimpleNamespace(), arn)
+
+
 def test_findings_are_listed_with_their_place() -> None:
     found = {
         "result": "FAIL",
@@ -186,7 +255,7 @@ def test_what_cannot_be_made_is_said_in_one_sentence(lab: Lab) -> None:
     for name in ("x" * 81, "a b", ""):
         with pytest.raises(MachineError, match=rf"underscores, 80 at most; '{name}' is not"):
             Machine.create(lab, name, PASS)
-    with pytest.raises(MachineError, match=r"there is no state machine .*:nobody: StateMachineDoesNotExist"):
+    with pytest.raises(MachineError, match=r"state machine .*:nobody cannot be described: StateMachineDoesNotExist"):
         Machine(lab.client("stepfunctions"), lab.arn("states", "stateMachine:nobody"))
 
 
@@ -419,3 +488,27 @@ def test_refusals_keep_their_code() -> None:
         "it was not made: StateMachineLimitExceeded: too many",
         "StateMachineLimitExceeded",
     )
+
+
+# -- nobody answers ----------------------------------------------------------------------------------------------------
+
+
+def test_silence_is_a_sentence_too() -> None:
+    class Silent:
+        def __getattr__(self, name: str) -> Any:
+            def call(*_: Any, **__: Any) -> Any:
+                raise EndpointConnectionError(endpoint_url="http://127.0.0.1:1/")
+
+            return call
+
+    execution = Execution(Silent(), "arn:aws:states:us-east-1:1:execution:m:e")
+    with pytest.raises(MachineError, match="execution e is not to be described: Could not connect"):
+        execution.wait(5)
+    with pytest.raises(MachineError, match="execution e has no history: Could not connect"):
+        execution.history()
+    with pytest.raises(MachineError, match="execution e was not stopped: Could not connect"):
+        execution.stop()
+    with pytest.raises(MachineError, match="was not checked: Could not connect"):
+        definitions.check(Silent(), PASS, "STANDARD")
+    with pytest.raises(MachineError, match="cannot be described: Could not connect"):
+        Machine(Silent(), execution.machine)

@@ -67,6 +67,25 @@ def test_a_wait_that_is_too_long_takes_nothing() -> None:
     assert bucket.take(within=0.5) == 0.5
 
 
+def test_a_clock_that_is_set_back_makes_nobody_wait_for_it() -> None:
+    clock = Clock()
+    bucket = clock.bucket(2, 1)
+    assert [bucket.take() for _ in range(3)] == [0, 0, 1]
+    clock.now -= 3600
+    assert bucket.tokens == -1  # the second that passed since the last look is not seen
+    assert bucket.take() == 2
+    clock.now += 2
+    assert bucket.tokens == 2
+
+
+@pytest.mark.parametrize("within", [float("nan"), -1, "1"])
+def test_a_bound_is_a_number_of_seconds(within: object) -> None:
+    bucket = Clock().bucket(1, 1)
+    with pytest.raises(ModelError, match="within must be at least 0 s"):
+        bucket.take(within=within)  # type: ignore[arg-type]
+    assert bucket.tokens == 1
+
+
 def test_again_is_a_full_one_of_the_same_kind() -> None:
     clock = Clock()
     first = clock.bucket(2, 1)

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from parity.states_batches import batches, is_constant, jobs, lines, template, understood
-from parity.states_map import exceeds, manifest
+from parity.states_batches import batches, is_constant, jobs, template, understood
+from parity.states_map import exceeds
 from parity.states_map_runs import MapRuns
+from parity.states_results import manifest
 
 
 def mapped(**more: Any) -> str:
@@ -107,10 +108,6 @@ def test_the_manifest_names_the_files_in_front_of_it() -> None:
     assert listed["SUCCEEDED"] == [{"Key": "out/id/SUCCEEDED_0.json", "Size": len(files["out/id/SUCCEEDED_0.json"])}]
     assert json.loads(files["out/id/FAILED_0.json"]) == [children[1]]
     assert list(manifest("bucket", "", "arn:aws:states:r:1:mapRun:m/l:id", [])) == ["id/manifest.json"]
-
-
-def test_lines_of_json() -> None:
-    assert lines('{"a":1}\n\n2\n') == [{"a": 1}, 2]
 
 
 def test_the_last_runs_are_known() -> None:

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from botocore.exceptions import EndpointConnectionError
 
 from labkit import Lab
 from labkit.control.pipes import Pipe, PipeError, template_text
@@ -83,3 +84,12 @@ def test_closing_a_lab_deletes_its_pipes(lab: Lab) -> None:
     lab.close()
     found = [one["Name"] for one in pipe.client.list_pipes()["Pipes"]]
     assert pipe.name not in found
+
+
+def test_silence_is_a_sentence_too() -> None:
+    class Silent:
+        def describe_pipe(self, **_: Any) -> Any:
+            raise EndpointConnectionError(endpoint_url="http://127.0.0.1:1/")
+
+    with pytest.raises(PipeError, match="pipe steps: Could not connect"):
+        _ = Pipe(Silent(), "steps").state

@@ -28,6 +28,7 @@ from labkit.state import together
 from labkit.state.idempotency import Busy, Fenced, IdempotencyError, IdempotencyStore, Work
 from labkit.state.saga import SagaClosed, SagaError, Sagas, Step
 from labkit.state.saga_log import MOST_DATA
+from labkit.work.queues import Queue
 
 LEASE, WINDOW = 60.0, 10_000.0
 SHORT = Window(event_age=0, retention=1)
@@ -708,3 +709,65 @@ def test_a_message_says_everything_in_ascii(sagas: Sagas, world: World) -> None:
     [message] = sagas.dlq.receive()
     assert message.body.isascii()
     assert json.loads(message.body)["data"] == data
+
+
+def test_a_message_that_is_about_no_step_stays_and_holds_up_no_other(
+    sagas: Sagas, world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    do(sagas, "room")
+    world.broken = {"room"}
+    sagas.compensate(SAGA)
+    about = {"saga": "bookings", "saga_id": SAGA, "number": 1}
+    odd = ["no JSON", "[" * 100_000, "7", json.dumps({**about, "saga": "others"}), json.dumps({**about, "number": "x"})]
+    odd += [json.dumps({**about, "number": 9}), json.dumps({**about, "saga_id": 5}), json.dumps({"saga": "bookings"})]
+    for body in odd:
+        sagas.dlq.send(body)
+    world.broken = set()
+    reports = [report for _ in range(9) for report in sagas.redrive()]
+    assert [report.complete for report in reports] == [True]
+    assert sagas.dlq.depth().total == len(odd)
+    assert caplog.text.count("stays in") >= len(odd)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_an_undo_that_is_broken_off_lets_go_and_counts(sagas: Sagas, world: World, error: type[BaseException]) -> None:
+    def broken_off(_: Any) -> None:
+        raise error
+
+    do(sagas, "room", "flight")
+    undos = dict(sagas.undos.by_name)
+    sagas.undos.by_name["cancel"] = broken_off  # type: ignore[index]
+    for _ in range(sagas.undos.tries):
+        with pytest.raises(error):
+            sagas.compensate(SAGA)
+    sagas.undos.by_name.update(undos)  # type: ignore[attr-defined]
+    report = sagas.compensate(SAGA)  # at once: no lease is waited for
+    assert report.failed is not None
+    assert (report.failed.step, report.failed.parked) == ("flight", "its worker died each time")
+    [done] = sagas.redrive()
+    assert (done.complete, world.undone) == (True, ["flight", "room"])
+
+
+def test_a_dead_letter_queue_that_is_gone_is_said_and_nothing_behind_the_undo_is_touched(
+    lab: Lab, sagas: Sagas, world: World
+) -> None:
+    do(sagas, "room", "flight")
+    world.broken = {"flight"}
+    sagas.dlq.client.delete_queue(QueueUrl=sagas.dlq.url)
+    for _ in range(2):
+        with pytest.raises(ClientError, match="queue does not exist"):
+            sagas.compensate(SAGA)
+    assert world.undone == []
+    sagas.undos.__dict__["dlq"] = Queue.create(lab, "another-dlq")
+    report = sagas.compensate(SAGA)
+    assert report.failed is not None
+    assert sagas.undos.dlq.depth().total == 1
+
+
+def test_one_hundred_steps_that_commit_at_once_are_all_committed_and_taken_back(sagas: Sagas, world: World) -> None:
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda number: do(sagas, f"step-{number}"), range(100)))
+    rows = sagas.steps(SAGA)
+    assert [row.number for row in rows] == list(range(1, 101))
+    assert sagas.compensate(SAGA).complete
+    assert world.undone == [row.data for row in rows][::-1]

@@ -82,7 +82,7 @@ def test_the_sentence_says_what_the_picture_shows() -> None:
     assert "it is tried again on TransientError." in said
     assert "Which (Choice) goes to Both (`$.count NumericGreaterThan 3`) or" in said
     assert "Undo (Fail) fails." in said
-    assert graph(DEFINITION).rich.endswith(said)
+    assert graph(DEFINITION).rich.endswith(f"<details><summary>In words</summary>\n\n{said}\n\n</details>")
 
 
 def failed() -> Events:
@@ -186,3 +186,16 @@ def test_an_execution_without_events_is_drawn_as_well() -> None:
     empty = animate(DEFINITION, Events().history.upto(0))
     assert empty.frames == 0
     assert "not reached" in empty.static.text
+
+
+def test_a_name_that_would_begin_code_lets_no_tag_through() -> None:
+    name, other = "`<b>one</b>", "<i>two</i>\n# three"
+    states = {
+        name: {"Type": "Task", "Resource": "r", "Next": other, "Retry": [{"ErrorEquals": ["`<s>"], "MaxAttempts": 1}]},
+        other: {"Type": "Pass", "End": True},
+    }
+    text = graph({"StartAt": name, "States": states})._repr_mimebundle_()["text/markdown"]
+    prose = text.split("```")[2].split("</summary>")[1].removesuffix("</details>")
+    assert "`" not in prose
+    assert "\n" not in prose.strip()
+    assert "<" not in prose.replace("\\<", "")

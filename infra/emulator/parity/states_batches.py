@@ -1,20 +1,20 @@
-"""What the items of Map states are: ItemBatcher, files in JSON Lines, and how many there may be.
+"""How the items of Map states are put together, and how many there may be.
 
 **On AWS** ``ItemBatcher`` puts items together, up to MaxItemsPerBatch of them and MaxInputBytesPerBatch bytes, into
 ``{"Items": […]}`` with ``BatchInput`` beside them, and each batch is the input of one child execution (Step Functions
-Developer Guide, "ItemBatcher"). An ItemReader reads JSON, JSON Lines and CSV from S3.
+Developer Guide, "ItemBatcher").
 
 **MiniStack** has no batches. moto's grammar does not know ItemBatcher, nor a ToleratedFailurePercentage without a
-decimal point, nor its reader JSON Lines; an inline Map state over a thousand items ends its recursion in Python.
+decimal point; an inline Map state over a thousand items ends its recursion in Python.
 
 **Here** ItemBatcher is taken out of a definition before it is parsed, and given to the Map state that it stood in.
 Paths and expressions in it are evaluated for each run, by the interpreter, with the input of the state. Not verified:
-the error when they give no whole number above 0 (here: States.Runtime).
+the error when they give no whole number above 0 (here: States.Runtime); whether BatchInput counts for
+MaxInputBytesPerBatch (here: it does not).
 """
 
 from __future__ import annotations
 
-import functools
 import json
 import threading
 from typing import Any
@@ -42,7 +42,7 @@ def is_constant(batcher: dict[str, Any]) -> bool:
 
 
 def template(batcher: dict[str, Any], language: str) -> str:
-    """A definition of one Pass state whose output is what an ItemBatcher amounts to."""
+    """A definition of one Pass state whose output is what an ItemBatcher, or another field, amounts to."""
     if language == "JSONata":
         state: dict[str, Any] = {"Type": "Pass", "Output": batcher, "End": True}
     else:
@@ -101,9 +101,22 @@ def jobs(items: list[Any], batcher: dict[str, Any] | None) -> list[tuple[Any, in
     return [({**beside, "Items": group}, len(group)) for group in groups]
 
 
-def lines(text: str) -> list[Any]:
-    """The values in a file of JSON Lines."""
-    return [json.loads(line) for line in text.splitlines() if line.strip()]
+def evaluate_fields(fields: dict[str, Any], language: str, env: Any) -> Any:
+    """What a field that the grammar does not know comes to, with the input and the variables of ``env``."""
+    from . import states_engine
+
+    state = states_engine.program(template(fields, language)).states.states["B"]
+    frame = env.open_frame()
+    try:
+        frame.states.reset(env.states.get_input())
+        if language == "JSONata":
+            state.output.jsonata_template_value.eval(frame)
+        else:
+            frame.stack.append(env.states.get_input())
+            state.parameters.eval(frame)
+        return frame.stack.pop()
+    finally:
+        env.close_frame(frame)
 
 
 def change() -> None:
@@ -125,7 +138,6 @@ def change() -> None:
     AmazonStateLanguageParser.parse = staticmethod(parsed)
     StateMap.from_state_props = from_state_props
     _batchers()
-    _json_lines()
     _many_items()
 
 
@@ -135,23 +147,11 @@ def _batchers() -> None:
         DistributedIterationComponent,
     )
 
-    from . import states_engine
-
     evaluate = DistributedIterationComponent._eval_body
     here = threading.local()  # a Map state inside another one runs for several items at a time
 
     def evaluated(batcher: dict[str, Any], language: str, env: Any) -> dict[str, Any]:
-        frame = env.open_frame()
-        try:
-            state = states_engine.program(template(batcher, language)).states.states["B"]
-            if language == "JSONata":
-                state.output.eval(frame)
-            else:
-                frame.stack.append(env.states.get_input())
-                state.parameters.eval(frame)
-            found: dict[str, Any] = frame.stack.pop()
-        finally:
-            env.close_frame(frame)
+        found: dict[str, Any] = evaluate_fields(batcher, language, env)
         if not all(_whole(found[limit]) for limit in LIMITS if limit in found):
             raise ValueError(f"{' and '.join(LIMITS)} must be whole numbers above 0.")
         return found
@@ -195,48 +195,6 @@ def _many_items() -> None:
 
     _ = IterationWorker._eval_pool
     IterationWorker._eval_pool = work
-
-
-@functools.cache
-def _lines_class() -> Any:
-    from moto.stepfunctions.parser.asl.component.state.exec.state_map.item_reader.eval.resource_output_transformer import (  # noqa: E501
-        transformer,
-    )
-
-    class Lines(transformer.ResourceOutputTransformer):  # type: ignore[misc]
-        def _eval_body(self, env: Any) -> None:
-            config, text = env.stack.pop(), env.stack.pop()
-            env.stack.append(lines(text)[: config["MaxItemsValue"]])
-
-        def __reduce__(self) -> Any:  # a parsed definition is copied for each execution
-            return _lines_reader, ()
-
-    return Lines
-
-
-def _lines_reader() -> Any:
-    return _lines_class()()
-
-
-def _json_lines() -> None:
-    from moto.stepfunctions.parser.asl.component.state.exec.state_map.item_reader import item_reader_decl
-    from moto.stepfunctions.parser.asl.component.state.exec.state_map.item_reader.reader_config.input_type import (
-        InputType,
-    )
-
-    make, known = InputType.__init__, item_reader_decl.resource_output_transformer_for
-
-    def init(self: Any, input_type: str) -> None:
-        if input_type == "JSONL":
-            self.input_type_value = input_type
-        else:
-            make(self, input_type)
-
-    def transformer_for(input_type: Any) -> Any:
-        return _lines_reader() if input_type.input_type_value == "JSONL" else known(input_type)
-
-    InputType.__init__ = init
-    item_reader_decl.resource_output_transformer_for = transformer_for
 
 
 def install() -> None:

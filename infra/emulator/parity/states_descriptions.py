@@ -1,12 +1,15 @@
 """Executions described and listed.
 
-**On AWS** executions are listed from the last to the first, by their state machine, its version or its alias, and by
-their status; DescribeStateMachineForExecution shows the state machine as it was when the execution began (Step
-Functions API Reference, "ListExecutions", "DescribeStateMachineForExecution"; answers recorded on AWS).
+**On AWS** executions are listed from the last to the first (those that run by their start or redrive, the others by
+their end), by their state machine, its version or its alias, and by their status. Filters for redrives, and for
+executions that wait for one, are for Map runs alone: with a state machine they are a ValidationException.
+DescribeStateMachineForExecution shows the state machine as it was when the execution began (Step Functions API
+Reference, "ListExecutions", "DescribeStateMachineForExecution"; botocore's service model; answers recorded on AWS).
 
 **MiniStack** lists by the state machine alone, and shows the state machine as it is now.
 
-**Here** they are as recorded. Not verified: the text when a list is asked for by neither or both of its ARNs.
+**Here** they are as recorded. Not verified: the texts when a list is asked for by neither or both of its ARNs, by a Map
+run that is not known, or with such a filter.
 """
 
 from __future__ import annotations
@@ -18,8 +21,9 @@ from typing import Any
 from .states_callbacks import Response, refusable
 from .states_executions import HIDDEN, MACHINE, UNSUPPORTED, known_execution, machine_of
 from .states_machines import NO_TRACING, json_answer
+from .states_map_runs import known_run
 from .states_redrive_rules import REDRIVABLE, fields
-from .states_requests import Row, check_arn, check_enum, page
+from .states_requests import Row, check_enum, page
 from .states_tokens import Refused
 
 STATUSES = ("SUCCEEDED", "TIMED_OUT", "PENDING_REDRIVE", "ABORTED", "FAILED", "RUNNING")
@@ -73,10 +77,16 @@ def list_executions(data: dict[str, Any]) -> Response:
     rows: list[Row] = []
     for arn, record in _asked_for(data).items():
         item = {key: record[key] for key in LISTED if record.get(key)}
-        rows.append((record["startDate"], arn, item | {"redriveCount": record.get("redriveCount", 0)}))
-    rows.reverse()  # of those that began in one millisecond too the last one first
+        rows.append((moment(record), arn, item | {"redriveCount": record.get("redriveCount", 0)}))
+    rows.reverse()  # of those of one millisecond too the last one first
     rows.sort(key=lambda row: row[0], reverse=True)
     return json_answer(page(data, "executions", rows, newest_first=True, longest=LONGEST_TOKEN))
+
+
+def moment(record: Mapping[str, Any]) -> str:
+    """When an execution began to be as it is, by which lists are ordered."""
+    since = record.get("redriveDate") or record["startDate"]
+    return str(since if record["status"] == "RUNNING" else record.get("stopDate") or since)
 
 
 def _asked_for(data: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -87,11 +97,13 @@ def _asked_for(data: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     if (arn is None) == (run is None):
         raise Refused("ValidationException", "Exactly one of stateMachineArn and mapRunArn must be given")
     if arn is not None:
+        if data.get("redriveFilter") or data.get("statusFilter") == "PENDING_REDRIVE":
+            raise Refused("ValidationException", "Filters for redrives can be used with mapRunArn only")
         if machine_of(arn)[0].kind != "STANDARD":
             raise Refused("StateMachineTypeNotSupported", UNSUPPORTED)
         names: tuple[str, ...] = ("stateMachineArn", "stateMachineVersionArn", "stateMachineAliasArn")
     else:
-        check_arn(run, "mapRun")
+        known_run(run)
         names = ("mapRunArn",)
     status, redriven = data.get("statusFilter"), data.get("redriveFilter")
     return {

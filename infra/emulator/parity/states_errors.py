@@ -13,8 +13,7 @@ whatever Lambda refuses ``Exception``.
 its last: ExecutionSucceeded, or the failure that says why (Step Functions Developer Guide, "Avoid reaching the history
 quota"; the text is quoted from AWS in public). Entries that EventBridge refuses fail a task with
 EventBridge.FailedEntry and its whole answer as the cause; an activity that does not exist ends the execution with
-States.Runtime (recorded on AWS), and so does a Choice that finds no next state. Not done: the limit in the child
-executions of a Map run.
+States.Runtime (recorded on AWS), and so does a Choice that finds no next state.
 """
 
 from __future__ import annotations
@@ -52,6 +51,7 @@ def change() -> None:
     _choices()
     from moto.stepfunctions.parser.asl.eval.event.event_manager import EventManager
 
+    from .states_map_live import LIVE
     from .states_runs import RUNS
     from .states_waits import wake
 
@@ -60,6 +60,10 @@ def change() -> None:
     def add_event(self: Any, context: Any, event_type: Any, *arguments: Any, **more: Any) -> Any:
         events = self._history_event_list
         if is_full(events, event_type):
+            child = LIVE.with_history(events)
+            if child is not None:
+                child.fill(TOO_MANY_EVENTS)
+                return len(events)
             run = next((run for run in RUNS.all() if run.standard and run.record["events"] is events), None)
             if run is not None:
                 if run.env.is_running():

@@ -26,6 +26,7 @@ from typing import Any
 
 from .states_callbacks import Response, refusable
 from .states_machines import unknown_machine
+from .states_map_live import LIVE
 from .states_requests import check_arn, check_name
 from .states_runs import RUNS, Machine, Run, iso, new_record
 from .states_tokens import Refused, check_size
@@ -190,8 +191,10 @@ def start_sync_execution(data: dict[str, Any]) -> Response:
 def stop_execution(data: dict[str, Any]) -> Response:
     from ministack.core.responses import json_response
 
+    check_arn(data.get("executionArn", ""), "execution")  # an Express child is known, and cannot be stopped
     record = known_execution(data)
-    run = RUNS.get(record["executionArn"])
+    arn = record["executionArn"]
+    run = RUNS.get(arn) or LIVE.get(arn)
     if run is not None:
         run.stop(data.get("error"), data.get("cause"))
     answer: Response = json_response({"stopDate": record["stopDate"] or iso(datetime.now(UTC))})

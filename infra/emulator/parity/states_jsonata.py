@@ -1,25 +1,38 @@
 """JSONata expressions in a definition.
 
-**On AWS** expressions in ``{% … %}`` see ``$states`` and the variables; besides JSONata's own functions there are
-``$hash``, ``$uuid``, ``$parse`` and a few others. One that fails raises States.QueryEvaluationError, which Retry and
-Catch can name, and leaves an EvaluationFailed event (Step Functions Developer Guide, "Transforming data with
-JSONata").
+**On AWS** expressions in ``{% … %}`` see ``$states`` and the variables. One that fails, comes to nothing (undefined;
+null is a value), to a function, or to a text where a number is needed, raises States.QueryEvaluationError, which Retry
+and Catch can name, and leaves one EvaluationFailed event with the field that it stands in, for example ``Output/total``
+(Step Functions Developer Guide, "Transforming data with JSONata"; histories recorded on AWS).
 
-**MiniStack** evaluates them with jsonata-python. moto's interpreter wants a Java virtual machine, and writes variables
-into the expression so that a quotation mark in a value breaks it.
+**MiniStack** evaluates them with jsonata-python. moto's interpreter wants a Java virtual machine, writes variables into
+the expression so that a quotation mark in a value breaks it, and does not know the field.
 
-**Here** jsonata-python evaluates them too. Not verified: the causes of failures, whose text is the library's.
+**Here** jsonata-python evaluates them too, for at most :data:`LONGEST` ms, which is ours. Not verified: the codes and
+texts of failures inside an expression, which are the library's; how the field is told inside of an array and of a
+Choice.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-DIGESTS = {"MD5": "md5", "SHA-1": "sha1", "SHA-256": "sha256", "SHA-384": "sha384", "SHA-512": "sha512"}
+from .states_jsonata_fields import noted
+from .states_jsonata_functions import FUNCTIONS, REMOVED, digest
+
+__all__ = ["Unsupported", "declarations", "digest", "evaluate"]
+
+LONGEST = 10_000  # milliseconds of one evaluation
+UNDEFINED = "returned nothing (undefined)."
+UNSUPPORTED = "returned an unsupported result type."
+NUMBERS = frozenset({"TimeoutSeconds", "HeartbeatSeconds", "MaxConcurrency", "Seconds", "MaxItems"})
+NUMBERS |= {"ToleratedFailureCount", "ToleratedFailurePercentage"}
+
+
+class Unsupported(Exception):
+    """The value of an expression is nothing that JSON knows."""
 
 
 def declarations(values: Mapping[str, Any]) -> str:
@@ -27,20 +40,47 @@ def declarations(values: Mapping[str, Any]) -> str:
     return "".join(f"{name}:={json.dumps(value, separators=(',', ':'))};" for name, value in values.items())
 
 
-def digest(text: str, how: str) -> str:
-    """``$hash``: the digest of a text, in hexadecimal digits."""
-    return hashlib.new(DIGESTS[how], text.encode()).hexdigest()
-
-
 def evaluate(expression: str) -> Any:
     """The value of an expression, as JSON knows it."""
     from jsonata import Jsonata
 
-    program = Jsonata(expression)
-    program.register_lambda("hash", digest)
-    program.register_lambda("uuid", lambda: str(uuid.uuid4()))
-    program.register_lambda("parse", json.loads)
-    return json.loads(json.dumps(program.evaluate(None)))
+    program = Jsonata(expression, timeout=LONGEST)
+    for name, function in FUNCTIONS.items():
+        program.register_lambda(name, function)
+    for name in REMOVED:
+        program.assign(name, None)
+    try:
+        return json.loads(json.dumps(program.evaluate(None)))
+    except TypeError as error:
+        if "is not JSON serializable" in str(error):
+            raise Unsupported from None
+        raise
+
+
+def kind_of(value: Any) -> str:
+    """What JSONata calls a value of JSON."""
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else "boolean"
+    kinds: dict[type, str] = {int: "number", float: "number", str: "string", list: "array", dict: "object"}
+    return kinds[type(value)]
+
+
+def mismatch(field: str, value: Any) -> str | None:
+    """What is said of a value that this field does not take."""
+    if field not in NUMBERS or kind_of(value) == "number":
+        return None
+    text = json.dumps(value, separators=(",", ":"))
+    return f"returned an unexpected result type. Expected 'number', but was '{kind_of(value)}' for value: {text}"
+
+
+def sentence(expression: str, field: str, what: str) -> str:
+    """The cause of a failure."""
+    where = f" specified for the field '{field}'" if field else ""
+    return f"The JSONata expression '{expression}'{where} {what}"
+
+
+class Said(dict[str, Any]):
+    """The details of a failure whose event has been written down."""
 
 
 def change_early() -> None:
@@ -53,8 +93,12 @@ def change_early() -> None:
     def evaluated(expression: str) -> Any:
         try:
             return evaluate(expression)
+        except Unsupported:
+            raise module.JSONataException("UNKNOWN", UNSUPPORTED) from None
         except Exception as error:
-            raise module.JSONataException("UNKNOWN", str(error)) from error
+            code = getattr(error, "error", None)
+            told = f"{code}: {error}" if code and not str(error).startswith(str(code)) else str(error)
+            raise module.JSONataException("UNKNOWN", f"threw an error during evaluation. {told}") from error
 
     find = module.extract_jsonata_variable_references
 
@@ -71,9 +115,8 @@ def change_early() -> None:
 def change() -> None:
     from moto.stepfunctions.parser.asl.component.intrinsic import jsonata as functions
 
-    for name in ("$hash", "$uuid", "$parse"):  # declared in front of each expression otherwise
-        functions._DECLARATION_BY_VARIABLE_REFERENCE.pop(name)
-    _failures()
+    functions._DECLARATION_BY_VARIABLE_REFERENCE.clear()  # declared in front of each expression otherwise
+    _failures(noted())
     _states()
 
 
@@ -99,7 +142,7 @@ def _states() -> None:
     States.to_variable_declarations = declared
 
 
-def _failures() -> None:
+def _failures(field: Callable[[], str]) -> None:
     from moto.stepfunctions.parser.api import HistoryEventType
     from moto.stepfunctions.parser.asl.component.common.error_name.failure_event import (
         FailureEvent,
@@ -107,25 +150,51 @@ def _failures() -> None:
     )
     from moto.stepfunctions.parser.asl.component.common.error_name.states_error_name import StatesErrorName
     from moto.stepfunctions.parser.asl.component.common.error_name.states_error_name_type import StatesErrorNameType
-    from moto.stepfunctions.parser.asl.component.common.string.string_expression import StringJSONata
+    from moto.stepfunctions.parser.asl.component.common.string import string_expression as module
     from moto.stepfunctions.parser.asl.eval.event.event_detail import EventDetails
-    from moto.stepfunctions.parser.asl.jsonata.jsonata import JSONataException
+    from moto.stepfunctions.parser.asl.eval.event.event_manager import EventManager
+    from moto.stepfunctions.parser.asl.jsonata.jsonata import JSONataException, eval_jsonata_expression
 
-    original = StringJSONata._eval_body
+    def defined(env: Any, expression: str, whole: str, result: Any) -> None:
+        if result is None and not eval_jsonata_expression(f"$exists({whole})"):
+            raise JSONataException("UNKNOWN", UNDEFINED)
+        told = mismatch(field(), result)
+        if told is not None:
+            raise JSONataException("UNKNOWN", told)
+
+    original, details_of, add = (
+        module.StringJSONata._eval_body,
+        FailureEventException.get_evaluation_failed_event_details,
+        EventManager.add_event,
+    )
 
     def body(self: Any, env: Any) -> None:
         try:
             original(self, env)
         except JSONataException as error:
-            name = StatesErrorName(typ=StatesErrorNameType.StatesQueryEvaluationError)
-            cause = f"The JSONata expression '{self.expression}' threw an error: {error.details}"
-            details = EventDetails(evaluationFailedEventDetails={"error": name.error_name, "cause": cause})
-            kind = HistoryEventType.EvaluationFailed
-            env.event_manager.add_event(context=env.event_history_context, event_type=kind, event_details=details)
-            failure = FailureEvent(env=env, error_name=name, event_type=kind, event_details=details)
-            raise FailureEventException(failure) from None
+            name, kind = StatesErrorName(typ=StatesErrorNameType.StatesQueryEvaluationError), "evaluationFailed"
+            cause = sentence(self.expression, field(), str(error.details))
+            said = Said(error=name.error_name, cause=cause, location=field())
+            details = EventDetails(**{f"{kind}EventDetails": said})
+            failed = HistoryEventType.EvaluationFailed
+            failure = FailureEventException(FailureEvent(env, name, failed, details))
+            event = EventDetails(**{f"{kind}EventDetails": details_of(failure)})
+            env.event_manager.add_event(context=env.event_history_context, event_type=failed, event_details=event)
+            raise failure from None
 
-    StringJSONata._eval_body = body
+    def shown(self: Any) -> Any:
+        details = (self.failure_event.event_details or {}).get("evaluationFailedEventDetails")
+        return details if isinstance(details, Said) else details_of(self)
+
+    def add_event(self: Any, context: Any, event_type: Any, event_details: Any = None, **more: Any) -> Any:
+        if isinstance((event_details or {}).get("evaluationFailedEventDetails"), Said):
+            return len(self._history_event_list)  # the states that can be tried again write it down as well
+        return add(self, context, event_type, event_details, **more)
+
+    module.validate_jsonata_expression_output = defined
+    module.StringJSONata._eval_body = body
+    FailureEventException.get_evaluation_failed_event_details = shown
+    EventManager.add_event = add_event
 
 
 def install() -> None:

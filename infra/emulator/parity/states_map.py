@@ -1,37 +1,34 @@
-"""Distributed Map runs: their child executions, their counts, the failures that they tolerate, their results in S3.
+"""Distributed Map runs: their child executions, their counts, the failures that they tolerate.
 
 **On AWS** each item or batch is an execution of its own, with its own history. The run fails with
 States.ExceedToleratedFailureThreshold when more items fail than ToleratedFailureCount or ToleratedFailurePercentage
-allows, whichever is exceeded; within that, it succeeds. A ResultWriter puts the results into S3 and a manifest
-beside them, and the state's output says where (Step Functions Developer Guide, "Tolerated failure threshold for
-Distributed Map state", "ResultWriter").
+allows, whichever is exceeded; within that, it succeeds (Step Functions Developer Guide, "Tolerated failure threshold
+for Distributed Map state").
 
-**MiniStack** runs distributed Map states like inline ones. moto's interpreter starts a thread for each item, fails the
-run with the first failure, and writes no results.
+**MiniStack** runs distributed Map states like inline ones. moto's interpreter starts a thread for each item, and fails
+the run with the first failure.
 
-**Here** a run has at most :data:`WORKERS` threads; its children are those of :mod:`parity.states_redrive_children`. A
-redriven run writes its results into a folder of that redrive, as recorded on AWS. Not done: UpdateMapRun, results in
-several files, results of a run that failed. A threshold of 0 counts as none. Not verified: what a failed item leaves in
-the output of a run that tolerates it (here: null).
+**Here** a run has at most :data:`WORKERS` threads; its children are those of :mod:`parity.states_redrive_children`, its
+results those of :mod:`parity.states_results`. A threshold of 0 counts as none. Not verified: which events precede
+ExecutionFailed when the results that are joined are over 256 KiB (here: MapRunSucceeded and MapStateSucceeded).
 """
 
 from __future__ import annotations
 
 import copy
-import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from typing import Any
 
 from . import states_waits
 from .states_batches import jobs
-from .states_redrive_children import Child, Children
-from .states_redrive_places import Inside, Instead, own_waits, script, silence
+from .states_map_live import Live, halt, write_end
+from .states_redrive_children import COUNTERS, Child, Children
+from .states_redrive_places import Inside, Instead, own_waits, script
+from .states_results import Results
 
 WORKERS = 40  # threads of one run, whatever MaxConcurrency allows
 TOO_MANY = "The specified tolerated failure threshold was exceeded"
-FILES = ("FAILED", "PENDING", "SUCCEEDED")
 
 
 def exceeds(failed: int, total: int, count: float | None, percentage: float | None) -> bool:
@@ -40,24 +37,6 @@ def exceeds(failed: int, total: int, count: float | None, percentage: float | No
     if count and percentage:
         return over_count or over_share
     return over_share if percentage else over_count
-
-
-def manifest(
-    bucket: str, prefix: str, run_arn: str, children: list[dict[str, Any]], redrive: int = 0
-) -> dict[str, bytes]:
-    """The files of a ResultWriter by key; the last is the manifest, which names the others."""
-    start = prefix if not prefix or prefix.endswith("/") else f"{prefix}/"
-    folder = f"{start}{run_arn.split(':')[-1]}" + (f"/Redrive-{redrive}" if redrive else "")
-    files: dict[str, bytes] = {}
-    listed: dict[str, list[dict[str, Any]]] = {status: [] for status in FILES}
-    for status in FILES:
-        rows = [child for child in children if child["Status"] == status]
-        if rows:
-            key = f"{folder}/{status}_0.json"
-            files[key] = json.dumps(rows).encode()
-            listed[status].append({"Key": key, "Size": len(files[key])})
-    content = {"DestinationBucket": bucket, "MapRunArn": run_arn, "ResultFiles": listed}
-    return {**files, f"{folder}/manifest.json": json.dumps(content).encode()}
 
 
 class MapRun:
@@ -82,19 +61,28 @@ class MapRun:
         if self.exceeded or not self._env.is_running():
             return
         outer, (frame, waker) = self._env.callback_pool_manager, self._frame(child)
+        live: Live | None = None
         try:
             if not self._children.begin(child, frame, frame.states.context_object.context_object_data):
                 return
             with self._lock:
                 self._frames.add(frame)
+            live = Live(frame, child.record or {}, self._children.kind)
+            live.begin()
             if self.exceeded:
                 self._abort(frame)
             self._program.eval(frame)
-            state = frame.program_state()
-            self._children.end(child, (state.error or {}) if isinstance(state, ProgramError) else None)
+            alone = live.ended()
+            if alone is not None and not child.scope.done:
+                write_end(self._children, child, *alone, COUNTERS[alone[0]])
+            else:
+                state = frame.program_state()
+                self._children.end(child, (state.error or {}) if isinstance(state, ProgramError) else None)
         finally:
             with self._lock:
                 self._frames.discard(frame)
+            if live is not None:
+                live.end()
             outer.waiting.discard(waker)
             self._env.delete_frame(frame)
         self._look()
@@ -102,7 +90,8 @@ class MapRun:
     def _look(self) -> None:
         """Abort the rest when more has failed than is tolerated."""
         record = self._children.run
-        bad, total = record.item_counter.failed.get(), record.item_counter.total.get()
+        counter = record.item_counter
+        bad, total = counter.failed.get() + counter.timed_out.get(), counter.total.get()
         if not exceeds(bad, total, record.tolerated_failure_count, record.tolerated_failure_percentage):
             return
         with self._lock:
@@ -113,10 +102,7 @@ class MapRun:
 
     def _abort(self, frame: Any) -> None:
         if self._children.kind == "STANDARD":  # Express ones are left to end
-            frame.set_stop(stop_date=datetime.now(UTC), error=None, cause=None)
-            frame.event_history_context.closed = True
-            silence(frame)
-            states_waits.wake(frame)
+            halt(frame)
 
     def _frame(self, child: Child) -> tuple[Any, Any]:
         from moto.stepfunctions.parser.asl.eval.event.event_manager import EventHistoryContext
@@ -138,9 +124,6 @@ def change() -> None:
     from moto.stepfunctions.parser.asl.component.state.exec.state_map import state_map as module
     from moto.stepfunctions.parser.asl.component.state.exec.state_map.iteration.distributed_iteration_component import (
         DistributedIterationComponent,
-    )
-    from moto.stepfunctions.parser.asl.component.state.exec.state_map.result_writer.resource_eval.resource_eval_s3 import (  # noqa: E501
-        ResourceEvalS3,
     )
     from moto.stepfunctions.parser.asl.eval.event.event_detail import EventDetails
     from moto.stepfunctions.parser.asl.eval.states import ItemData, MapData
@@ -203,42 +186,26 @@ def change() -> None:
             chosen = [selected(env, selector, index, item) for index, item in enumerate(items)]
             children.fill(jobs(chosen, getattr(self, "batcher", None)))
         inside.scopes = [child.scope for child in children.children]
-        children.run.children = children.children
+        results = Results(self, env)
         run = MapRun(env, self._get_iteration_program(), children)
         run.run()
-        if not env.is_running():
+        if run.exceeded or not env.is_running():
             children.close()
+            results.unsuccessful(children)
+        if not env.is_running():
             raise states_waits.Stopped
         if run.exceeded:
-            children.close()
             name = StatesErrorName(typ=StatesErrorNameType.StatesExceedToleratedFailureThreshold)
             details = EventDetails(mapRunFailedEventDetails={"error": name.error_name, "cause": TOO_MANY})
             kind = HistoryEventType.TaskFailed
             raise FailureEventException(FailureEvent(env=env, error_name=name, event_type=kind, event_details=details))
-        env.stack.append(children.outputs())
+        env.stack.append(results.of(children))
 
-    def put_results(env: Any, resource_runtime_part: Any, state_credentials: Any) -> None:
-        parameters, _ = env.stack.pop(), env.stack.pop()
-        client = ResourceEvalS3._get_s3_client(resource_runtime_part, state_credentials)
-        record = env.map_run_record_pool_manager.get_all()[-1]
-        rows = [child.row(record.map_state_machine_arn) for child in record.children]
-        redrive = getattr(record, "redrive_count", 0)
-        files = manifest(parameters["Bucket"], parameters.get("Prefix", ""), record.map_run_arn, rows, redrive)
-        for key, body in files.items():
-            client.put_object(Bucket=parameters["Bucket"], Key=key, Body=body)
-        record.execution_counter.results_written.count(len(record.children))
-        record.item_counter.results_written.count(
-            record.item_counter.succeeded.get() + record.item_counter.failed.get()
-        )
-        details = {"Bucket": parameters["Bucket"], "Key": [*files][-1]}
-        env.stack.append({"MapRunArn": record.map_run_arn, "ResultWriterDetails": details})
-
-    _ = DistributedIterationComponent._map_run, ResourceEvalS3._handle_put_object, ResourceEvalS3._get_s3_client
+    _ = DistributedIterationComponent._map_run
     module.StateMap._eval_execution = eval_execution
     module.MapRunRecord = record
     DistributedIterationComponent._eval_body = eval_body
     DistributedIterationComponent._map_run = map_run
-    ResourceEvalS3._handle_put_object = staticmethod(put_results)
 
 
 def install() -> None:

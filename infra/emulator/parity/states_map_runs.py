@@ -1,12 +1,14 @@
 """ListMapRuns and DescribeMapRun.
 
 **On AWS** each run of a distributed Map state has an ARN, its counts of items and of child executions, and the
-thresholds that it was started with (Step Functions API Reference, "DescribeMapRun").
+thresholds that it was started with. Both calls refuse what is no ARN of their kind with InvalidArn; a list of Map runs
+comes in pages (Step Functions API Reference, "DescribeMapRun", "ListMapRuns").
 
 **MiniStack** shows what its own interpreter wrote down.
 
 **Here** the counts are the run's own, also while it runs; the last :data:`KEPT` runs are known. ListExecutions with a
-mapRunArn shows the children that have begun. UpdateMapRun finds none of the runs.
+mapRunArn shows the children that have begun. Not verified: the order of the Map runs of an execution (here: the last
+one first, as in other lists).
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from collections import OrderedDict
 from typing import Any
 
 from .states_callbacks import Response, refusable
+from .states_requests import Row, check_arn, page
 from .states_tokens import Refused
 
 KEPT = 1000
@@ -71,19 +74,28 @@ def list_map_runs(data: dict[str, Any]) -> Response:
     from .states_executions import known_execution
 
     arn = known_execution(data)["executionArn"]
-    answer: Response = json_response({"mapRuns": [run.list_item() for run in MAP_RUNS.of(arn)]})
+    items = [run.list_item() for run in reversed(MAP_RUNS.of(arn))]
+    rows: list[Row] = [(item["startDate"], item["mapRunArn"], item) for item in items]
+    answer: Response = json_response(page(data, "mapRuns", rows, newest_first=True))
     return answer
+
+
+def known_run(arn: Any) -> Any:
+    """The Map run with this ARN, or :class:`Refused`."""
+    from ministack.core.responses import get_account_id, get_region
+
+    check_arn(arn, "mapRun")
+    run = MAP_RUNS.get(arn)
+    if run is None or arn.split(":")[3:5] != [get_region(), get_account_id()]:
+        raise Refused("ResourceNotFound", f"Resource not found: '{arn}'")
+    return run
 
 
 @refusable
 def describe_map_run(data: dict[str, Any]) -> Response:
-    from ministack.core.responses import get_account_id, get_region, json_response
+    from ministack.core.responses import json_response
 
-    arn = data.get("mapRunArn", "")
-    run = MAP_RUNS.get(arn)
-    if run is None or arn.split(":")[3:5] != [get_region(), get_account_id()]:
-        raise Refused("ResourceNotFound", f"Resource not found: '{arn}'")
-    answer: Response = json_response(description(run))
+    answer: Response = json_response(description(known_run(data.get("mapRunArn", ""))))
     return answer
 
 

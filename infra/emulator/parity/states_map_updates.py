@@ -17,8 +17,8 @@ from typing import Any
 
 from .states_callbacks import Response, refusable
 from .states_machines import json_answer
-from .states_map_runs import MAP_RUNS
-from .states_requests import check_arn, constraint
+from .states_map_runs import known_run
+from .states_requests import constraint
 from .states_tokens import Refused
 
 MEMBERS: Mapping[str, float | None] = {
@@ -44,13 +44,7 @@ def check(data: Mapping[str, Any]) -> dict[str, Any]:
 
 @refusable
 def update_map_run(data: dict[str, Any]) -> Response:
-    from ministack.core.responses import get_account_id, get_region
-
-    arn = data.get("mapRunArn", "")
-    check_arn(arn, "mapRun")
-    run = MAP_RUNS.get(arn)
-    if run is None or arn.split(":")[3:5] != [get_region(), get_account_id()]:
-        raise Refused("ResourceNotFound", f"Resource not found: '{arn}'")
+    run = known_run(data.get("mapRunArn", ""))
     given = check(data)
     if run.status != "RUNNING":
         raise Refused("ValidationException", "A Map Run that has completed cannot be updated")

@@ -1,14 +1,13 @@
-"""RedriveExecution, and what listings say about redrives.
+"""RedriveExecution.
 
 **On AWS** a redrive gives an unsuccessful Standard execution another attempt from where it stood, under its ARN, with
-the definition and the role of its start; its TimeoutSeconds and its retries count anew. ListExecutions filters by
-redrives in Map runs alone: with a state machine's ARN the filter is a ValidationException (Step Functions API
-Reference, "RedriveExecution"; Developer Guide, "Restarting state machine executions with redrive"; recorded on AWS).
+the definition and the role of its start; its TimeoutSeconds and its retries count anew (Step Functions API Reference,
+"RedriveExecution"; Developer Guide, "Restarting state machine executions with redrive"; recorded on AWS).
 
 **MiniStack** does not know the action.
 
 **Here** it is as documented; see :mod:`parity.states_redrive_rules` for what is refused. Not verified: the texts of
-InvalidArn for what is no ARN, of the refused filter, and of a child's refusal.
+InvalidArn for what is no ARN, and of a child's refusal.
 """
 
 from __future__ import annotations
@@ -90,7 +89,7 @@ def install() -> None:
     from ministack.core.concurrency import run_reentrant
     from ministack.services import stepfunctions as sfn
 
-    handle, listed, forget_all = sfn.handle_request, sfn._list_executions, sfn.reset
+    handle, forget_all = sfn.handle_request, sfn.reset
     _ = sfn._finalize_response, sfn._executions
 
     async def handle_request(method: str, path: str, headers: Any, body: bytes, query: Any) -> Any:
@@ -99,17 +98,9 @@ def install() -> None:
             return sfn._finalize_response(answer)
         return await handle(method, path, headers, body, query)
 
-    @refusable
-    def list_executions(data: dict[str, Any]) -> Response:
-        if data.get("stateMachineArn") and data.get("redriveFilter"):
-            raise Refused("ValidationException", "redriveFilter can be used with mapRunArn only")
-        answer: Response = listed(data)
-        return answer
-
     def reset() -> None:
         forget_all()
         _requests.clear()
 
     sfn.handle_request = handle_request
-    sfn._list_executions = list_executions
     sfn.reset = reset
