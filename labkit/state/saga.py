@@ -124,7 +124,7 @@ class Sagas:
 
     @classmethod
     def create(cls, lab: Lab, name: str, *, store: IdempotencyStore, undo: Mapping[str, Undo], **options: Any) -> Sagas:
-        """Make table, dead-letter queue and alarm in ``lab``, or take those that it has; ``options`` as the constructor's.
+        """Make table, dead-letter queue and alarm in ``lab``, or take what is there; ``options``: the constructor's.
 
         Raises :class:`SagaError` for settings that cannot be, before anything is made, and when AWS refuses; what was
         made until then is removed.
