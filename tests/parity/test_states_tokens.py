@@ -149,8 +149,8 @@ def test_heartbeat_other_timeout(states: States) -> None:
 
 @row("sfn.heartbeat.prolongs", "SendTaskHeartbeat begins HeartbeatSeconds anew", source=f"{CALLBACK}; {REFERENCE}")
 def test_heartbeat_prolongs(states: States) -> None:
-    arn, token, _ = states.parked(HeartbeatSeconds=2)
-    for _ in range(4):
+    arn, token, _ = states.parked(HeartbeatSeconds=3)
+    for _ in range(5):  # longer than one window, and each beat well within one
         time.sleep(0.8)
         states.api.send_task_heartbeat(taskToken=token)
     assert states.api.describe_execution(executionArn=arn)["status"] == "RUNNING"
