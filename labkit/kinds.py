@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from labkit.errors import LabError
@@ -35,6 +35,19 @@ def _pages(client: Client, operation: str, key: str, **arguments: Any) -> Iterat
         token = {"NextToken": page["NextToken"]}
 
 
+def _until_gone(what: str, look: Callable[[], object], gone: type[Exception], within: float) -> None:
+    """Look, more and more seldom, until that raises ``gone``. Raises :class:`LabError` after ``within`` seconds."""
+    end, wait = time.monotonic() + within, 0.05
+    try:
+        while time.monotonic() < end:
+            look()
+            time.sleep(wait)
+            wait = min(2.0, wait * 1.5)
+    except gone:
+        return
+    raise LabError(f"{what} is still there {within:.0f} s after it was deleted.")
+
+
 def _mappings(client: Client, prefix: str) -> Iterator[str]:
     for mapping in _pages(client, "list_event_source_mappings", "EventSourceMappings"):
         # The function's name is the seventh part of its ARN; a mapping has no name of its own to begin with ours.
@@ -48,15 +61,9 @@ def delete_mapping(client: Client, uuid: str, within: float = 60.0) -> None:
     One that is being changed refuses (``ResourceInUseException``) and is asked again. Raises :class:`LabError` when it
     is still there after ``within`` seconds.
     """
-    end = time.monotonic() + within
-    try:
-        _ask_to_delete_mapping(client, uuid, within)
-        while time.monotonic() < end:
-            client.get_event_source_mapping(UUID=uuid)
-            time.sleep(0.2)
-    except client.exceptions.ResourceNotFoundException:
-        return
-    raise LabError(f"event source mapping {uuid} is still there {within:.0f} s after it was deleted.")
+    _ask_to_delete_mapping(client, uuid, within)
+    look, gone = client.get_event_source_mapping, client.exceptions.ResourceNotFoundException
+    _until_gone(f"event source mapping {uuid}", lambda: look(UUID=uuid), gone, within)
 
 
 def _ask_to_delete_mapping(client: Client, uuid: str, within: float = 60.0) -> None:
@@ -80,16 +87,9 @@ def delete_machine(sfn: Client, arn: str, within: float = 60.0) -> None:
 
     Raises :class:`LabError` when it is still there after ``within`` seconds.
     """
-    end, wait = time.monotonic() + within, 0.05
     _ask_to_delete_machine(sfn, arn)
-    try:
-        while time.monotonic() < end:
-            sfn.describe_state_machine(stateMachineArn=arn)
-            time.sleep(wait)
-            wait = min(2.0, wait * 1.5)
-    except sfn.exceptions.StateMachineDoesNotExist:
-        return
-    raise LabError(f"state machine {arn.rsplit(':', 1)[1]} is still there {within:.0f} s after it was deleted.")
+    look, gone = sfn.describe_state_machine, sfn.exceptions.StateMachineDoesNotExist
+    _until_gone(f"state machine {arn.rsplit(':', 1)[1]}", lambda: look(stateMachineArn=arn), gone, within)
 
 
 def _ask_to_delete_machine(sfn: Client, arn: str) -> None:
@@ -122,15 +122,9 @@ def delete_pipe(pipes: Client, name: str, within: float = 120.0) -> None:
     One that is being changed refuses (``ConflictException``) and is asked again. Raises :class:`LabError` when it is
     still there after ``within`` seconds.
     """
-    end = time.monotonic() + within
-    try:
-        _ask_to_delete_pipe(pipes, name, within)
-        while time.monotonic() < end:
-            pipes.describe_pipe(Name=name)
-            time.sleep(0.1)
-    except pipes.exceptions.NotFoundException:
-        return
-    raise LabError(f"pipe {name} is still there {within:.0f} s after it was deleted.")
+    _ask_to_delete_pipe(pipes, name, within)
+    look, gone = pipes.describe_pipe, pipes.exceptions.NotFoundException
+    _until_gone(f"pipe {name}", lambda: look(Name=name), gone, within)
 
 
 def _ask_to_delete_pipe(pipes: Client, name: str, within: float = 120.0) -> None:
