@@ -120,6 +120,17 @@ def check(definition: str, kind: str) -> None:
         raise InvalidDefinition(str(error) or type(error).__name__) from None
 
 
+def readable(definition: str) -> str:
+    """A definition with its characters as they are: the interpreter keeps names and keys as they are written.
+
+    Most JSON is written in ASCII; a state with an accent in its name would be called by its escape.
+    """
+    if "\\u" not in definition:
+        return definition
+    plain = json.dumps(json.loads(definition), ensure_ascii=False)
+    return plain if plain.encode(errors="replace").decode() == plain else definition  # half a character stays escaped
+
+
 def program(definition: str) -> Any:
     """The program for one execution, its own to change."""
     load()
@@ -131,7 +142,7 @@ def _parsed(definition: str) -> bytes:
     from moto.stepfunctions.parser.asl.parse.asl_parser import AmazonStateLanguageParser
 
     with _parsing:
-        return pickle.dumps(AmazonStateLanguageParser.parse(definition)[0])
+        return pickle.dumps(AmazonStateLanguageParser.parse(readable(definition))[0])
 
 
 def _quiet_start() -> None:

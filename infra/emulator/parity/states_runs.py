@@ -14,7 +14,6 @@ of the child executions of Map runs the last :data:`MAX_CHILDREN`. Nothing survi
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -47,17 +46,6 @@ class Machine:
 def iso(moment: datetime) -> str:
     """A moment as the context object and the records have it."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
-
-
-def readable(definition: str) -> str:
-    """A definition with its characters as they are: the interpreter keeps names and keys as they are written.
-
-    Most JSON is written in ASCII; a state with an accent in its name would be called by its escape.
-    """
-    if "\\u" not in definition:
-        return definition
-    plain = json.dumps(json.loads(definition), ensure_ascii=False)
-    return plain if plain.encode(errors="replace").decode() == plain else definition  # half a character stays escaped
 
 
 def new_record(arn: str, name: str, machine: Machine, given: str, moment: datetime) -> dict[str, Any]:
@@ -116,7 +104,7 @@ class Run:
         self.over = threading.Event()
         self.settled = threading.Event()
         self.standard = machine.kind == "STANDARD"
-        self._program = states_engine.program(readable(machine.definition))
+        self._program = states_engine.program(machine.definition)
         self.env = self._environment(scope)
 
     def _environment(self, scope: Scope | None) -> Any:
