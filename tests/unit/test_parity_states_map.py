@@ -122,3 +122,11 @@ def test_the_last_runs_are_known() -> None:
     assert known.of("execution-1") == [runs[1], runs[3]]
     known.clear()
     assert known.of("execution-1") == []
+
+
+def test_a_name_with_an_accent_stays_as_it_is() -> None:
+    processor = {"StartAt": "Inside", "States": {"Inside": {"Type": "Pass", "End": True}}}
+    state = {"Type": "Map", "ItemBatcher": {"MaxItemsPerBatch": 2}, "ItemProcessor": processor, "End": True}
+    text, found = understood(json.dumps({"StartAt": "Été", "States": {"Été": state}}))
+    assert list(found) == ["Été"]
+    assert "Été" in text

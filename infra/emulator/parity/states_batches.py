@@ -19,6 +19,8 @@ import json
 import threading
 from typing import Any
 
+from . import states_fields
+
 LIMITS = ("MaxItemsPerBatch", "MaxInputBytesPerBatch")
 PERCENTAGE = "ToleratedFailurePercentage"
 
@@ -54,28 +56,17 @@ def template(batcher: dict[str, Any], language: str) -> str:
 
 def understood(definition: str) -> tuple[str, dict[str, Any]]:
     """The definition as the grammar knows it, and the ItemBatcher of each Map state by the state's name."""
+    document = json.loads(definition)
     found: dict[str, Any] = {}
     changed = False
-
-    def walk(program: Any) -> None:
-        nonlocal changed
-        states = program.get("States") if isinstance(program, dict) else None
-        for name, state in states.items() if isinstance(states, dict) else ():
-            if not isinstance(state, dict):
-                continue
-            if state.get("Type") == "Map" and "ItemBatcher" in state:
-                found[name] = state.pop("ItemBatcher")
-                _check(name, found[name])
-            if type(state.get(PERCENTAGE)) is int:
-                state[PERCENTAGE] = float(state[PERCENTAGE])
-                changed = True
-            branches = state.get("Branches")
-            for inner in (state.get("ItemProcessor"), state.get("Iterator"), *(branches or ())):
-                walk(inner)
-
-    document = json.loads(definition)
-    walk(document)
-    return (json.dumps(document), found) if found or changed else (definition, {})
+    for name, state in states_fields.every(document):
+        if state.get("Type") == "Map" and "ItemBatcher" in state:
+            found[name] = state.pop("ItemBatcher")
+            _check(name, found[name])
+        if type(state.get(PERCENTAGE)) is int:
+            state[PERCENTAGE] = float(state[PERCENTAGE])
+            changed = True
+    return (states_fields.written(document), found) if found or changed else (definition, {})
 
 
 def batches(items: list[Any], most: int | None, room: int | None) -> list[list[Any]]:
@@ -120,23 +111,11 @@ def evaluate_fields(fields: dict[str, Any], language: str, env: Any) -> Any:
 
 
 def change() -> None:
-    from moto.stepfunctions.parser.asl.component.state.exec.state_map.state_map import StateMap
-    from moto.stepfunctions.parser.asl.parse.asl_parser import AmazonStateLanguageParser
+    def give(state: Any, batcher: Any) -> None:
+        state.iteration_component.item_batcher = batcher
+        state.iteration_component.language = "JSONPath" if state._is_language_query_jsonpath() else "JSONata"
 
-    parse, props = AmazonStateLanguageParser.parse, StateMap.from_state_props
-    here = threading.local()  # states are made while their definition is parsed, in one thread
-
-    def parsed(definition: str) -> Any:
-        text, here.batchers = understood(definition)
-        return parse(text)
-
-    def from_state_props(self: Any, state_props: Any) -> None:
-        props(self, state_props)
-        self.iteration_component.item_batcher = getattr(here, "batchers", {}).get(self.name)
-        self.iteration_component.language = "JSONPath" if self._is_language_query_jsonpath() else "JSONata"
-
-    AmazonStateLanguageParser.parse = staticmethod(parsed)
-    StateMap.from_state_props = from_state_props
+    states_fields.learn(understood, give)
     _batchers()
     _many_items()
 

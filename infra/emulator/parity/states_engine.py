@@ -28,6 +28,8 @@ from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from . import states_fields
+
 PINNED = "5.2.5"
 INTERPRETER = "moto.stepfunctions.parser"
 KEPT_PROGRAMS = 256  # parsed definitions
@@ -125,10 +127,7 @@ def readable(definition: str) -> str:
 
     Most JSON is written in ASCII; a state with an accent in its name would be called by its escape.
     """
-    if "\\u" not in definition:
-        return definition
-    plain = json.dumps(json.loads(definition), ensure_ascii=False)
-    return plain if plain.encode(errors="replace").decode() == plain else definition  # half a character stays escaped
+    return states_fields.written(json.loads(definition)) if "\\u" in definition else definition
 
 
 def program(definition: str) -> Any:

@@ -23,10 +23,10 @@ import gzip
 import io
 import itertools
 import json
-import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from . import states_fields
 from .states_map_failures import failure, told
 
 DELIMITERS = {"COMMA": ",", "PIPE": "|", "SEMICOLON": ";", "SPACE": " ", "TAB": "\t"}
@@ -48,23 +48,14 @@ def understood(definition: str) -> tuple[str, dict[str, dict[str, str]]]:
     if '"ReaderConfig"' not in definition:
         return definition, {}
     document, found = json.loads(definition), {}
-
-    def walk(program: Any) -> None:
-        states = program.get("States") if isinstance(program, dict) else None
-        for name, state in states.items() if isinstance(states, dict) else ():
-            if not isinstance(state, dict):
-                continue
-            reader = state.get("ItemReader")
-            config = reader.get("ReaderConfig") if isinstance(reader, dict) else None
-            if state.get("Type") == "Map" and isinstance(config, dict):
-                found[name] = {field: _checked(name, field, config.pop(field)) for field in EXTRAS if field in config}
-                if str(reader.get("Resource", "")).endswith(":s3:listObjectsV2"):
-                    config.setdefault("InputType", "JSON")  # of the objects; a list has none
-            for inner in (state.get("ItemProcessor"), state.get("Iterator"), *(state.get("Branches") or ())):
-                walk(inner)
-
-    walk(document)
-    return json.dumps(document), found
+    for name, state in states_fields.every(document):
+        reader = state.get("ItemReader")
+        config = reader.get("ReaderConfig") if isinstance(reader, dict) else None
+        if state.get("Type") == "Map" and isinstance(config, dict):
+            found[name] = {field: _checked(name, field, config.pop(field)) for field in EXTRAS if field in config}
+            if str(reader.get("Resource", "")).endswith(":s3:listObjectsV2"):
+                config.setdefault("InputType", "JSON")  # of the objects; a list has none
+    return states_fields.written(document), found
 
 
 def _checked(name: str, field: str, value: Any) -> str:
@@ -180,14 +171,10 @@ def change() -> None:
     from moto.stepfunctions.parser.asl.component.state.exec.state_map.item_reader.reader_config.input_type import (
         InputType,
     )
-    from moto.stepfunctions.parser.asl.component.state.exec.state_map.state_map import StateMap
-    from moto.stepfunctions.parser.asl.parse.asl_parser import AmazonStateLanguageParser
 
     from .states_clients import client
 
-    parse, props = AmazonStateLanguageParser.parse, StateMap.from_state_props
     reader, known_type = item_reader_decl.ItemReader, InputType.__init__
-    here = threading.local()  # states are made while their definition is parsed, in one thread
 
     def input_type(self: Any, input_type: str) -> None:
         if input_type == "JSONL":
@@ -195,14 +182,9 @@ def change() -> None:
         else:
             known_type(self, input_type)
 
-    def parsed(definition: str) -> Any:
-        text, here.readers = understood(definition)
-        return parse(text)
-
-    def from_state_props(self: Any, state_props: Any) -> None:
-        props(self, state_props)
-        if self.item_reader is not None:
-            self.item_reader.extras = getattr(here, "readers", {}).get(self.name, {})
+    def give(state: Any, extras: Any) -> None:
+        if state.item_reader is not None:
+            state.item_reader.extras = extras or {}
 
     def body(self: Any, env: Any) -> None:
         config = dict(self.extras)
@@ -225,8 +207,7 @@ def change() -> None:
         env.stack.append(found)
 
     _ = reader._eval_body, item_reader_decl.resource_output_transformer_for
-    AmazonStateLanguageParser.parse = staticmethod(parsed)
-    StateMap.from_state_props = from_state_props
+    states_fields.learn(understood, give)
     InputType.__init__ = input_type
     item_reader_decl.resource_output_transformer_for = lambda input_type: None
     reader._eval_body = body

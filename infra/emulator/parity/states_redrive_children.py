@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from . import states_fields
 from .states_redrive_history import begin_history, end_history, execution_context
 from .states_redrive_places import Scope, frozen
 from .states_redrive_rules import MAX_MAP_REDRIVES, UNSUCCESSFUL
@@ -201,45 +202,25 @@ class Children:
             getattr(counter, after).count(number)
 
 
-def standard_only(definition: str) -> tuple[str, frozenset[str]]:
+def standard_only(definition: str) -> tuple[str, dict[str, bool]]:
     """The definition as the grammar knows it, and the names of the Map states whose children are Express."""
     if '"EXPRESS"' not in definition:
-        return definition, frozenset()
-    document, found = json.loads(definition), set()
-
-    def walk(program: Any) -> None:
-        states = program.get("States") if isinstance(program, dict) else None
-        for name, state in states.items() if isinstance(states, dict) else ():
-            processor = state.get("ItemProcessor") if isinstance(state, dict) else None
-            config = processor.get("ProcessorConfig") if isinstance(processor, dict) else None
-            if isinstance(config, dict) and config.get("ExecutionType") == "EXPRESS":
-                config["ExecutionType"] = "STANDARD"
-                found.add(name)
-            for inner in (processor, *(state.get("Branches") or () if isinstance(state, dict) else ())):
-                walk(inner)
-
-    walk(document)
-    return (json.dumps(document), frozenset(found)) if found else (definition, frozenset())
+        return definition, {}
+    document, found = json.loads(definition), {}
+    for name, state in states_fields.every(document):
+        processor = state.get("ItemProcessor")
+        config = processor.get("ProcessorConfig") if isinstance(processor, dict) else None
+        if isinstance(config, dict) and config.get("ExecutionType") == "EXPRESS":
+            config["ExecutionType"] = "STANDARD"
+            found[name] = True
+    return (states_fields.written(document), found) if found else (definition, {})
 
 
 def change() -> None:
-    from moto.stepfunctions.parser.asl.component.state.exec.state_map.state_map import StateMap
-    from moto.stepfunctions.parser.asl.parse.asl_parser import AmazonStateLanguageParser
+    def give(state: Any, express: Any) -> None:
+        state.iteration_component.children_kind = "EXPRESS" if express else "STANDARD"
 
-    parse, props = AmazonStateLanguageParser.parse, StateMap.from_state_props
-    here = threading.local()  # states are made while their definition is parsed, in one thread
-
-    def parsed(definition: str) -> Any:
-        text, here.express = standard_only(definition)
-        return parse(text)
-
-    def from_state_props(self: Any, state_props: Any) -> None:
-        props(self, state_props)
-        express = self.name in getattr(here, "express", ())
-        self.iteration_component.children_kind = "EXPRESS" if express else "STANDARD"
-
-    AmazonStateLanguageParser.parse = staticmethod(parsed)
-    StateMap.from_state_props = from_state_props
+    states_fields.learn(standard_only, give)
 
 
 def install() -> None:

@@ -18,10 +18,10 @@ Lines (here: a string); which fields an execution without success has; the texts
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from . import states_fields
 from .states_batches import evaluate_fields
 from .states_map_failures import failure, told
 from .states_redrive_rules import fields
@@ -41,24 +41,15 @@ def understood(definition: str) -> tuple[str, dict[str, dict[str, Any]]]:
     if '"ResultWriter"' not in definition:
         return definition, {}
     document, found = json.loads(definition), {}
-
-    def walk(program: Any) -> None:
-        states = program.get("States") if isinstance(program, dict) else None
-        for name, state in states.items() if isinstance(states, dict) else ():
-            if not isinstance(state, dict):
-                continue
-            writer = state.get("ResultWriter")
-            if state.get("Type") == "Map" and isinstance(writer, dict):
-                found[name] = {field: writer.pop(field) for field in ("WriterConfig", "Arguments") if field in writer}
-                if "WriterConfig" in found[name]:
-                    _check(name, found[name]["WriterConfig"])
-                if found[name] and "Parameters" not in writer:  # it exports nothing, or what Arguments say
-                    del state["ResultWriter"]
-            for inner in (state.get("ItemProcessor"), state.get("Iterator"), *(state.get("Branches") or ())):
-                walk(inner)
-
-    walk(document)
-    return (json.dumps(document), found) if any(found.values()) else (definition, {})
+    for name, state in states_fields.every(document):
+        writer = state.get("ResultWriter")
+        if state.get("Type") == "Map" and isinstance(writer, dict):
+            found[name] = {field: writer.pop(field) for field in ("WriterConfig", "Arguments") if field in writer}
+            if "WriterConfig" in found[name]:
+                _check(name, found[name]["WriterConfig"])
+            if found[name] and "Parameters" not in writer:  # it exports nothing, or what Arguments say
+                del state["ResultWriter"]
+    return (states_fields.written(document), found) if any(found.values()) else (definition, {})
 
 
 def _check(name: str, config: Any) -> None:
@@ -218,25 +209,14 @@ def change() -> None:
     from moto.stepfunctions.parser.asl.component.state.exec.state_map.iteration.distributed_iteration_component import (
         DistributedIterationComponent,
     )
-    from moto.stepfunctions.parser.asl.component.state.exec.state_map.state_map import StateMap
-    from moto.stepfunctions.parser.asl.parse.asl_parser import AmazonStateLanguageParser
 
-    parse, props = AmazonStateLanguageParser.parse, StateMap.from_state_props
-    here = threading.local()  # states are made while their definition is parsed, in one thread
-
-    def parsed(definition: str) -> Any:
-        text, here.writers = understood(definition)
-        return parse(text)
-
-    def from_state_props(self: Any, state_props: Any) -> None:
-        props(self, state_props)
-        component = self.iteration_component
+    def give(state: Any, found: Any) -> None:
+        component = state.iteration_component
         if isinstance(component, DistributedIterationComponent):
-            component.writer, self.result_writer = self.result_writer, None  # the run writes, before it has succeeded
-            component.writer_more = getattr(here, "writers", {}).get(self.name, {})
+            component.writer, state.result_writer = state.result_writer, None  # the run writes, before it has succeeded
+            component.writer_more = found or {}
 
-    AmazonStateLanguageParser.parse = staticmethod(parsed)
-    StateMap.from_state_props = from_state_props
+    states_fields.learn(understood, give)
 
 
 def install() -> None:
