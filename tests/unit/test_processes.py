@@ -265,7 +265,14 @@ def test_what_is_no_worker_is_said(target: str, says: str) -> None:
 
 def labkit_run(*arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "labkit.cli", "run", *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell has the commands that it runs in the background ignore SIGINT, and theirs as well.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
 
 
 def test_ctrl_c_ends_labkit_run_with_what_was_done(queue: Queue, folder: Path) -> None:
