@@ -63,6 +63,8 @@ class Hands:
 
     def receive(self, limit: int) -> list[Held]:
         with self._scope(self.account, self.region):
+            if self._function() is None:  # deleted a moment ago: a message taken now would stay invisible for nothing
+                return []
             try:
                 messages = self._sqs._receive_messages_for_esm(self.url, limit)
             except SqsError:  # the queue is gone
@@ -96,7 +98,8 @@ class Hands:
                 logger.exception("%d messages of %s not deleted", len(batch), self.url)
 
     def backlog(self) -> bool:
-        return self.box.counts()[0] > 0
+        with self._scope(self.account, self.region):
+            return self.box.counts()[0] > 0 and self._function() is not None
 
     def next_change(self) -> float | None:
         return self.box.next_change()
@@ -108,6 +111,11 @@ class Hands:
         self.box.forget(waiter)
 
     # -- the function ----------------------------------------------------------------------------------------------
+
+    def _function(self) -> Any:
+        """The function as it is now, None where there is none; in the mapping's scope."""
+        name, qualifier = self.mapping["FunctionName"], self.mapping.get("Qualifier")
+        return self._functions._get_func_record_for_qualifier(name, qualifier)[0]
 
     def invoke(self, job: Job) -> None:
         """Invoke on a thread of its own: a function may call the stand-in, and may take long."""
@@ -131,9 +139,7 @@ class Hands:
             self.poller.finished(job, outcome)
 
     def _call(self, event: Mapped) -> Outcome:
-        function, _ = self._functions._get_func_record_for_qualifier(
-            self.mapping["FunctionName"], self.mapping.get("Qualifier")
-        )
+        function = self._function()
         if function is None:
             return Outcome(error=True)
         result = self._functions._execute_function(function, event)
