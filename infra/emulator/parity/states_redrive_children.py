@@ -8,8 +8,7 @@ Guide, "Redriving Map Runs"; recorded on AWS).
 
 **MiniStack** gives a child execution no history. moto's interpreter has no child executions.
 
-**Here** a child that has begun has a record, which is what DescribeExecution and GetExecutionHistory show. Not done:
-StopExecution of a child.
+**Here** a child that has begun has a record, which is what DescribeExecution and GetExecutionHistory show.
 """
 
 from __future__ import annotations
@@ -48,20 +47,6 @@ class Child:
     @property
     def status(self) -> str:
         return str(self.record["status"]) if self.record else "PENDING"
-
-    def row(self, machine_arn: str) -> dict[str, Any]:
-        """What the result files say about it."""
-        if self.record is None:
-            return {"Input": json.dumps(self.value, default=str), "StateMachineArn": machine_arn, "Status": "PENDING"}
-        found = {
-            "ExecutionArn": self.record["executionArn"],
-            "Input": self.record["input"],
-            "StateMachineArn": machine_arn,
-            "Status": self.status,
-        }
-        if self.status == "SUCCEEDED":
-            return found | {"Output": self.record["output"]}
-        return found | {"Error": self.record.get("error"), "Cause": self.record.get("cause")}
 
 
 class Children:
@@ -147,12 +132,6 @@ class Children:
             scope = Scope() if anew else frozen(child.scope, error)
             copy.children.append(Child(child.value, child.size, scope, child.record))
         return copy
-
-    def outputs(self) -> list[Any]:
-        return [
-            json.loads(child.record["output"]) if child.record and child.status == "SUCCEEDED" else None
-            for child in self.children
-        ]
 
     def _end(self, child: Child, error: Any) -> None:
         from moto.stepfunctions.parser.asl.utils.encoding import to_json_str
