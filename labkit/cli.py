@@ -45,51 +45,90 @@ def doctor() -> None:
 
 
 @app.command()
-def up(port: Annotated[int | None, typer.Option(min=1, max=65535, help="insist on this port")] = None) -> None:
-    """Start the stand-in for AWS, unless it runs already."""
-    from labkit import embedded, targets
+def up(
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="insist on this port")] = None,
+    target: Annotated[str | None, typer.Option(help="embedded or localstack; else LABKIT_TARGET")] = None,
+    host_mode: Annotated[bool, typer.Option("--host-mode", help="LocalStack without Docker, also where it is")] = False,
+) -> None:
+    """Start what stands in for AWS, unless it runs already: the stand-in, or LocalStack (with Docker, else without)."""
+    from labkit import embedded, localstack, targets
 
-    name = targets.chosen()
-    if name != "embedded":
-        print(f"{name}: {targets.connect().says}")
+    name = targets.chosen(target)
+    if name == "localstack":
+        found = localstack.ensure(docker=not host_mode, port=port)
+        print(f"localstack: {found.says}.")
+        if found.lacking:
+            companion = embedded.beside(found.endpoint).ensure()
+            print(f"  beside it, the stand-in at {companion.endpoint} answers for {', '.join(found.lacking)}.")
+        if target and targets.chosen() != target:
+            print("  `LABKIT_TARGET=localstack make lab` opens the course on it; `labkit down` ends it.")
         return
-    running = embedded.ensure(port)
+    if name == "aws":
+        if targets.chosen() != name:
+            raise LabError("a real account is chosen with LABKIT_TARGET=aws and LABKIT_AWS_ACCOUNT, and nothing else.")
+        print(f"aws: {targets.connect().says}")
+        return
+    running = embedded.SERVER.ensure(port)
     print(f"embedded: MiniStack {running.version} with the parity modules at {running.endpoint}, {running.note}.")
 
 
 @app.command()
 def down() -> None:
-    """End the stand-in for AWS with everything it started. Harmless when none runs."""
-    from labkit import embedded
+    """End what was started here: the stand-in, LocalStack, with everything they started. Harmless when none runs."""
+    from labkit import embedded, localstack
 
-    port = embedded.stop()
+    port = embedded.SERVER.stop()
     print("embedded: none was running." if port is None else f"embedded: ended (port {port or 'not recorded'}).")
+    ended = localstack.stop()
+    if embedded.beside("").stop() is not None:
+        ended.append("the stand-in beside it")
+    print(f"localstack: ended {' and '.join(ended)}." if ended else "localstack: none was running.")
 
 
 def _status() -> dict[str, Any]:
     import importlib.metadata
 
-    from labkit import embedded, places, targets
+    from labkit import embedded, localstack, places, targets
 
     name = targets.chosen()
     state: dict[str, Any] = {"target": name, "region": targets.region(), "running": False}
-    if name == "embedded":
-        found = embedded.running()
-        state |= {"endpoint": None, "pid": None, "home": str(places.home())}
-        if found:
-            state |= {"running": True, "endpoint": found.endpoint, "pid": found.pid}
-        state["log"] = str(embedded.log_file())
+    versions: dict[str, Any] = {}
+    if name == "aws":
+        state |= {"running": True, "endpoint": targets.connect().endpoint, "pid": None}
     else:
-        ready = targets.connect()
-        state |= {"running": True, "endpoint": ready.endpoint, "pid": None}
+        state |= {"endpoint": None, "pid": None, "home": str(places.home())}
+        server = embedded.SERVER if name == "embedded" else localstack.SERVER
+        if name == "embedded":
+            process = server.running()
+            if process:
+                state |= {"running": True, "endpoint": process.endpoint, "pid": process.pid}
+                versions["ministack"] = process.version
+        elif found := _localstack(state):
+            state |= {"running": True, "endpoint": found.endpoint, "how": found.how}
+            state["pid"] = found.running.pid if found.running else None
+            companion = embedded.beside(found.endpoint).running()
+            where = companion.endpoint if companion else None
+            state["beside"] = dict.fromkeys(found.lacking, where)
+            versions["localstack"] = found.version
+        state["log"] = str(server.log_file())
     packages = ("labkit", "boto3", "litellm", "jupyterlab")
     state["versions"] = {
         "python": ".".join(map(str, sys.version_info[:3])),
         **{package: _version(importlib.metadata, package) for package in packages},
+        **versions,
     }
-    if name == "embedded" and state["running"]:
-        state["versions"]["ministack"] = found.version if found else None
     return state
+
+
+def _localstack(state: dict[str, Any]) -> Any:
+    """The LocalStack that answers; why there is none goes into ``state``."""
+    from labkit import localstack
+
+    try:
+        return localstack.find()
+    except LabError as error:
+        state["reason"] = str(error)
+        return None
 
 
 def _version(metadata: Any, package: str) -> str | None:
@@ -106,8 +145,17 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="for programs")]
     if as_json:
         print(json.dumps(state, indent=2))
         return
+    from labkit import localstack
+
     where = f"answers at {state['endpoint'] or 'AWS'}" if state["running"] else "is not running (labkit up starts it)"
-    print(f"{state['target']} {where}")
+    print(f"{state['target']} {where}" + (f", {state['how']}" if state.get("how") else ""))
+    if state.get("reason"):
+        print(f"  {state['reason']}")
+    other = localstack.SERVER.running() if state["target"] != "localstack" else None
+    if other:
+        print(f"  LocalStack runs as well, at {other.endpoint} (LABKIT_TARGET=localstack)")
+    for service, endpoint in state.get("beside", {}).items():
+        print(f"  {service}: the embedded stand-in, {endpoint or 'started with the first call'}")
     for key in ("pid", "home", "log"):
         if state.get(key):
             print(f"  {key}: {state[key]}")
@@ -123,6 +171,8 @@ def env(lab: Annotated[str, typer.Argument(help="the lab whose account to use")]
     if ready.endpoint is None:
         raise LabError("the target is AWS itself: your own environment points there already.")
     account = targets.account_for(targets.learner(), lab)
+    for service in ready.beside[:1]:  # one process answers for all of them
+        ready.endpoint_of(service)
     for name, value in ready.environment(account).items():
         print(f"export {name}={shlex.quote(value)}")
     print("unset AWS_PROFILE AWS_SESSION_TOKEN")

@@ -84,9 +84,9 @@ def _disk() -> Finding:
 
 def _environment() -> Finding:
     what = "stand-in's environment"
-    if targets.chosen() != "embedded":
-        return Finding(what, True, f"not needed: the target is {targets.chosen()}")
-    python = places.interpreter()
+    if targets.chosen() == "aws":
+        return Finding(what, True, "not needed: the target is aws")
+    python = places.interpreter("emulator")
     return Finding(what, python.exists(), str(python) if python.exists() else f"missing: {python}", "make setup")
 
 

@@ -13,7 +13,7 @@ from labkit.errors import EndpointDown
 HOST = "127.0.0.1"
 PREFERRED_PORT = 4566
 # Past any proxy of the reader's: nothing of ours is on the other side of one.
-_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def answers(endpoint: str, timeout: float = 2.0) -> bool:
@@ -30,7 +30,7 @@ def answers(endpoint: str, timeout: float = 2.0) -> bool:
             headers={"X-Amz-Target": action, "Content-Type": kind, "Authorization": f"{credential}, Signature=lab"},
         )
         try:
-            with _DIRECT.open(request, timeout=timeout) as response:
+            with DIRECT.open(request, timeout=timeout) as response:
                 json.load(response)
         except (OSError, ValueError):  # URLError and timeouts are OSErrors
             return False

@@ -1,4 +1,4 @@
-"""Where things lie: the course's repository, the folder that the lab writes into, the stand-in's Python."""
+"""Where things lie: the course's repository, the folder that the lab writes into, the Pythons of the emulators."""
 
 from __future__ import annotations
 
@@ -33,10 +33,13 @@ def home() -> Path:
     return (base / Path(configured).expanduser()).resolve() if configured else base / ".lab"
 
 
-def interpreter() -> Path:
-    """The Python of the stand-in's own environment."""
-    configured = os.environ.get("LABKIT_EMULATOR_PYTHON")
+def interpreter(environment: str) -> Path:
+    """The Python of an environment under ``.lab``: ``emulator`` for the stand-in, ``localstack`` for host mode.
+
+    ``LABKIT_EMULATOR_PYTHON`` and ``LABKIT_LOCALSTACK_PYTHON`` name another one.
+    """
+    configured = os.environ.get(f"LABKIT_{environment.upper()}_PYTHON")
     if configured:
         return Path(configured)
-    folder = repository() / ".lab" / "emulator"
+    folder = repository() / ".lab" / environment
     return folder / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")

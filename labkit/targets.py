@@ -4,7 +4,8 @@
 target         chosen by                                           what it is
 =============  ==================================================  =================================================
 ``embedded``   nothing, or ``LABKIT_TARGET=embedded``              MiniStack with the parity modules, on 127.0.0.1
-``localstack`` ``LABKIT_TARGET=localstack``                        any LocalStack endpoint, found by localstack-client
+``localstack`` ``LABKIT_TARGET=localstack``                        a LocalStack that runs, or host mode; the embedded
+                                                                   stand-in beside it for services that it lacks
 ``aws``        ``LABKIT_TARGET=aws`` and ``LABKIT_AWS_ACCOUNT``    a real account, after ``sts get-caller-identity``
                equal to the account of the credentials             has confirmed that it is the one that was named
 =============  ==================================================  =================================================
@@ -19,12 +20,12 @@ import hashlib
 import os
 import re
 import threading
-import urllib.request
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from labkit import embedded, loopback
-from labkit.errors import EndpointDown, TargetError
+from labkit import embedded, localstack, loopback
+from labkit.errors import TargetError
+from labkit.servers import Running, Server
 
 NAMES = ("embedded", "localstack", "aws")
 DEFAULT_REGION = "us-east-1"
@@ -39,7 +40,10 @@ class Target:
     region: str
     says: str
     account: str | None = None
-    instance: str = ""  # names the process that answers, where we know it: an endpoint alone can change hands
+    # Where it is a process of ours: which, and its server.
+    running: Running | None = field(default=None, compare=False)
+    server: Server | None = field(default=None, compare=False)
+    beside: tuple[str, ...] = ()  # the services that the embedded stand-in answers for, beside this target
 
     @property
     def shared(self) -> bool:
@@ -54,7 +58,8 @@ class Target:
         # One layer of bounded retries; a long poll lasts up to 20 s, so the read time-out is above that.
         config = Config(connect_timeout=5, read_timeout=25, retries={"mode": "standard", "total_max_attempts": 2})
         try:
-            if self.endpoint is None:
+            endpoint = self.endpoint_of(service)
+            if endpoint is None:
                 import boto3
 
                 return boto3.client(service, region_name=self.region, config=config)
@@ -62,7 +67,7 @@ class Target:
                 return _own_session().client(
                     service,
                     region_name=self.region,
-                    endpoint_url=self.endpoint,
+                    endpoint_url=endpoint,
                     aws_access_key_id=account,
                     aws_secret_access_key="lab",
                     config=config.merge(Config(proxies={}, s3={"addressing_style": "path"})),
@@ -70,12 +75,23 @@ class Target:
         except (BotoCoreError, ValueError) as error:
             raise TargetError(f"no client for {service}: {error}") from error
 
+    def endpoint_of(self, service: str) -> str | None:
+        """Where ``service`` answers; the stand-in beside this target is started if need be.
+
+        A variable such as ``AWS_ENDPOINT_URL_PIPES`` names another place for one of those services.
+        """
+        if self.endpoint is None or service not in self.beside:
+            return self.endpoint
+        return os.environ.get(_variable(service)) or embedded.beside(self.endpoint).ensure().endpoint
+
     def environment(self, account: str) -> dict[str, str]:
         """The variables that point another process, the AWS CLI or any SDK at ``account`` here; none on AWS itself."""
         if self.endpoint is None:
             return {}
+        companion = embedded.beside(self.endpoint).running() if self.beside else None
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
+            **({_variable(service): companion.endpoint for service in self.beside} if companion else {}),
             "AWS_REGION": self.region,
             "AWS_DEFAULT_REGION": self.region,
             "AWS_ACCESS_KEY_ID": account,
@@ -84,14 +100,15 @@ class Target:
 
     def answers(self) -> bool:
         """Whether the process that this target was connected to still is the one that answers."""
-        if self.name != "embedded":
+        if self.server is None or self.running is None:
             return self.endpoint is None or loopback.answers(self.endpoint)
-        found = embedded.running()
-        return found is not None and _instance(found) == self.instance
+        found = self.server.running()
+        return found is not None and found.instance == self.running.instance
 
 
-def _instance(found: embedded.Running) -> str:
-    return f"{found.pid}@{found.port}"
+def _variable(service: str) -> str:
+    """The variable in which any SDK looks for the endpoint of one service."""
+    return f"AWS_ENDPOINT_URL_{service.upper().replace('-', '_')}"
 
 
 _MAKING = threading.Lock()  # a boto3 session makes one client at a time
@@ -119,11 +136,11 @@ def account_for(learner: str, notebook: str) -> str:
     return f"{int(digest, 16) % 9 + 1}{int(digest, 16) // 9 % 10**11:011d}"
 
 
-def chosen() -> str:
-    """The name of the chosen target. Raises :class:`TargetError` for an unknown one."""
-    name = os.environ.get("LABKIT_TARGET", "").strip().lower() or "embedded"
+def chosen(named: str | None = None) -> str:
+    """The chosen target's name, or the one that is ``named``. Raises :class:`TargetError` for an unknown one."""
+    name = (named or os.environ.get("LABKIT_TARGET", "")).strip().lower() or "embedded"
     if name not in NAMES:
-        raise TargetError(f"LABKIT_TARGET is {name!r}; it can be {', '.join(NAMES)}.")
+        raise TargetError(f"{'the target' if named else 'LABKIT_TARGET'} is {name!r}; it can be {', '.join(NAMES)}.")
     return name
 
 
@@ -142,30 +159,27 @@ def connect() -> Target:
     """
     name = chosen()
     if name == "embedded":
-        found = embedded.ensure()
+        found = embedded.SERVER.ensure()
         version = f"MiniStack {found.version} with the parity modules"
         says = f"{version}, {found.endpoint}, {found.note}"
-        return Target(name, found.endpoint, region(), says, instance=_instance(found))
+        return Target(name, found.endpoint, region(), says, running=found, server=embedded.SERVER)
     if name == "localstack":
-        return _localstack()
+        return on_localstack(localstack.ensure())
     return _aws()
 
 
-def _localstack() -> Target:
-    from localstack_client.config import get_service_endpoint
-
-    try:
-        endpoint = get_service_endpoint("sqs") or "http://localhost:4566"
-        urllib.request.Request(endpoint)
-    except ValueError as error:
-        raise TargetError(f"LOCALSTACK_HOST or AWS_ENDPOINT_URL names no address: {error}.") from error
-    # A fresh one loads a service with its first call, which takes some seconds.
-    if not loopback.answers(endpoint, timeout=15.0):
-        raise EndpointDown(
-            f"no LocalStack answers at {endpoint}; start it, or point LOCALSTACK_HOST (host:port) "
-            "or AWS_ENDPOINT_URL at it."
-        )
-    return Target("localstack", endpoint, region(), f"LocalStack at {endpoint}")
+def on_localstack(found: localstack.Found) -> Target:
+    """The target that a LocalStack is."""
+    server = localstack.SERVER if found.running else None
+    return Target(
+        "localstack",
+        found.endpoint,
+        region(),
+        found.says,
+        running=found.running,
+        server=server,
+        beside=found.lacking,
+    )
 
 
 def _aws() -> Target:

@@ -28,16 +28,20 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
 RECORD = {"record-parity": ((*PYTEST, "tests/parity", "--record-parity"),)}
 
 
+def environment(home: Path) -> dict[str, str]:
+    """The variables of a run whose stand-in has ``home`` to itself: nothing of the reader's settings."""
+    ours = {**os.environ, "LABKIT_HOME": str(home), "LABKIT_STATIC": "1", "PYTHONHASHSEED": "0"}
+    settings = ("LABKIT_LEARNER", "LABKIT_REGION", "AWS_ENDPOINT_URL", "AWS_PROFILE", "LOCALSTACK_HOST")
+    return {name: value for name, value in ours.items() if name not in settings}
+
+
 def main(wanted: list[str]) -> int:
     parts = {**PARTS, **RECORD}
     unknown = [name for name in wanted if name not in parts]
     if unknown:
         print(f"there is no part {unknown[0]!r}; there are {', '.join(PARTS)}", file=sys.stderr)
         return 2
-    home = ROOT / ".lab" / "test"
-    environment = {**os.environ, "LABKIT_HOME": str(home), "LABKIT_STATIC": "1", "PYTHONHASHSEED": "0"}
-    for name in ("LABKIT_LEARNER", "LABKIT_REGION", "AWS_ENDPOINT_URL", "AWS_PROFILE"):
-        environment.pop(name, None)
+    surroundings = environment(ROOT / ".lab" / "test")
     failed = []
     try:
         for name in wanted or PARTS:
@@ -45,14 +49,14 @@ def main(wanted: list[str]) -> int:
             print(f"== {name}", flush=True)
             # Every command of a part runs, also after one that failed: a reader wants to see all of it.
             codes = [
-                subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode for command in parts[name]
+                subprocess.run(command, cwd=ROOT, env=surroundings, check=False).returncode for command in parts[name]
             ]
             if any(codes):
                 failed.append(name)
             print(f"== {name}: {'FAILED' if any(codes) else 'ok'} ({time.monotonic() - started:.0f} s)", flush=True)
     finally:
         down = (sys.executable, "-m", "labkit.cli", "down")
-        subprocess.run(down, cwd=ROOT, env=environment, check=False, stdout=subprocess.DEVNULL)
+        subprocess.run(down, cwd=ROOT, env=surroundings, check=False, stdout=subprocess.DEVNULL)
     if failed:
         print(f"Failed: {', '.join(failed)}.")
         return 1

@@ -27,8 +27,8 @@ def startup() -> Row:
     from labkit import embedded
 
     def once() -> float:
-        took = seconds(embedded.ensure)
-        embedded.stop()
+        took = seconds(embedded.SERVER.ensure)
+        embedded.SERVER.stop()
         return took
 
     return "stand-in ready", f"{statistics.median(once() for _ in range(3)):.2f} s", "≤ 3 s"
@@ -126,7 +126,7 @@ def main() -> None:
             rows = [startup(), imports(), loop(), batches(), throughput(), *work_plane.rows(), *control_plane.rows()]
             rows += notebooks()
         finally:
-            embedded.stop()
+            embedded.SERVER.stop()
     machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, {platform.system()}"
     table = Table("what", "measured", "budget", title=machine)
     for row in rows:

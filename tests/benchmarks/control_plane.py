@@ -145,4 +145,4 @@ class _Fleet:
     @staticmethod
     def megabytes() -> float:
         """Resident memory of the stand-in's process, in MB."""
-        return float(psutil.Process(embedded.ensure().pid).memory_info().rss) / 2**20
+        return float(psutil.Process(embedded.SERVER.ensure().pid).memory_info().rss) / 2**20

@@ -11,6 +11,7 @@ import sys
 import tomllib
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import yaml
@@ -29,7 +30,7 @@ def named(requirements: list[str]) -> set[str]:
 
 
 def test_there_is_a_lock_for_each_environment() -> None:
-    assert [lock.stem for lock in LOCKS] == ["course", "emulator", "tools"]
+    assert [lock.stem for lock in LOCKS] == ["course", "emulator", "localstack", "tools"]
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.stem)
@@ -82,18 +83,29 @@ def bootstrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "bootstrap", module)  # dataclasses look their module up
     spec.loader.exec_module(module)
     monkeypatch.setattr(sys, "argv", ["bootstrap.py"])
     for name, path in {
         "LAB": tmp_path,
-        "STAMP": tmp_path / "setup.json",
         "LOG": tmp_path / "setup.log",
         "COURSE": tmp_path / "course",
         "EMULATOR": tmp_path / "emulator",
+        "LOCALSTACK": tmp_path / "localstack",
         "TOOLS": tmp_path / "tools",
     }.items():
         monkeypatch.setattr(module, name, path)
     return module
+
+
+@pytest.fixture
+def plan(bootstrap: ModuleType) -> Any:
+    return bootstrap.plan_of(True)
+
+
+def whole(plan: Any) -> dict[str, str]:
+    """What the stamp of a finished set-up says."""
+    return {**plan.wanted(), "contents": plan.contents()}
 
 
 def finished(environment: Path, *names: str) -> None:
@@ -102,20 +114,20 @@ def finished(environment: Path, *names: str) -> None:
         (environment / "bin" / name).touch()
 
 
-def test_a_finished_set_up_costs_nothing(bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_finished_set_up_costs_nothing(bootstrap: ModuleType, plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     finished(bootstrap.COURSE, "python", "labkit")
     finished(bootstrap.EMULATOR, "python")
-    bootstrap.STAMP.write_text(json.dumps({**bootstrap.stamp(), "contents": bootstrap.contents()}))
+    plan.stamp.write_text(json.dumps(whole(plan)))
     monkeypatch.setattr(bootstrap, "run", lambda *command: pytest.fail(f"ran {command}"))
     assert bootstrap.main() == 0
 
 
-def test_a_package_that_was_lost_is_noticed(bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_was_lost_is_noticed(bootstrap: ModuleType, plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     finished(bootstrap.COURSE, "python", "labkit")
     finished(bootstrap.EMULATOR, "python")
     package = bootstrap.EMULATOR / "lib" / "python3.12" / "site-packages" / "hypercorn"
     package.mkdir(parents=True)
-    bootstrap.STAMP.write_text(json.dumps({**bootstrap.stamp(), "contents": bootstrap.contents()}))
+    plan.stamp.write_text(json.dumps(whole(plan)))
     package.rmdir()
     ran: list[object] = []
     monkeypatch.setattr(bootstrap, "run", lambda *command: ran.append(command))
@@ -125,25 +137,25 @@ def test_a_package_that_was_lost_is_noticed(bootstrap: ModuleType, monkeypatch: 
 
 @pytest.mark.parametrize("stamp", [None, "{cut off", {"inputs": "older"}])
 def test_anything_else_is_made_and_stamped_last(
-    bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch, stamp: object
+    bootstrap: ModuleType, plan: Any, monkeypatch: pytest.MonkeyPatch, stamp: object
 ) -> None:
     if stamp is not None:
-        bootstrap.STAMP.write_text(stamp if isinstance(stamp, str) else json.dumps({**bootstrap.stamp(), **stamp}))
+        plan.stamp.write_text(stamp if isinstance(stamp, str) else json.dumps({**plan.wanted(), **stamp}))
     ran: list[str] = []
 
     def run(*command: object) -> None:
-        assert not bootstrap.STAMP.exists()  # an interruption from here on must not look like success
+        assert not plan.stamp.exists()  # an interruption from here on must not look like success
         ran.append(" ".join(map(str, command)))
 
     monkeypatch.setattr(bootstrap, "run", run)
     monkeypatch.setattr(bootstrap, "find_uv", lambda: Path("uv"))
     assert bootstrap.main() == 0
-    assert json.loads(bootstrap.STAMP.read_text()) == {**bootstrap.stamp(), "contents": bootstrap.contents()}
+    assert json.loads(plan.stamp.read_text()) == whole(plan)
     assert sum("--require-hashes" in command for command in ran) == 2
 
 
 def test_a_failing_step_is_a_sentence_and_leaves_no_stamp(
-    bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    bootstrap: ModuleType, plan: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(bootstrap, "find_uv", lambda: Path("/no/such/uv"))
     monkeypatch.setattr(
@@ -151,16 +163,71 @@ def test_a_failing_step_is_a_sentence_and_leaves_no_stamp(
     )
     assert bootstrap.main() == 1
     assert "no room" in capsys.readouterr().err
-    assert not bootstrap.STAMP.exists()
+    assert not plan.stamp.exists()
 
 
-def test_without_uv_pip_does_it(bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_uv_pip_does_it(bootstrap: ModuleType, plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[str] = []
     monkeypatch.setattr(bootstrap, "run", lambda *command: ran.append(" ".join(map(str, command))))
     monkeypatch.setattr(bootstrap, "find_uv", lambda: None)
     assert bootstrap.main() == 0
     assert any("-m venv" in command for command in ran)
     assert sum("pip install --require-hashes" in command for command in ran) == 2
+
+
+def test_localstack_gets_an_environment_of_its_own_on_cpython_3_13(
+    bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+    monkeypatch.setattr(sys, "argv", ["bootstrap.py", "--localstack"])
+    monkeypatch.setattr(bootstrap, "run", lambda *command: ran.append(" ".join(map(str, command))))
+    monkeypatch.setattr(bootstrap, "find_uv", lambda: Path("uv"))
+    monkeypatch.setattr(bootstrap, "_is_3_13", lambda python: python == "/opt/python3.13")
+    monkeypatch.setenv("PYTHON313", "/opt/python3.13")
+    assert bootstrap.main() == 0
+    assert any("--python /opt/python3.13" in command for command in ran)
+    assert sum("requirements/localstack.lock" in command for command in ran) == 1
+    assert not any("course.lock" in command or "emulator.lock" in command for command in ran)
+    assert json.loads((bootstrap.LAB / "setup-localstack.json").read_text()) == whole(bootstrap.plan_of(False))
+
+
+@pytest.mark.parametrize("named", ["", "/nowhere/python3.13"])
+def test_without_cpython_3_13_a_sentence_says_what_to_install(
+    bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], named: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["bootstrap.py", "--localstack"])
+    monkeypatch.setattr(bootstrap, "find_uv", lambda: None)
+    monkeypatch.setattr(bootstrap, "run", lambda *command: pytest.fail(f"ran {command}"))
+    monkeypatch.setattr(bootstrap, "_is_3_13", lambda python: False)
+    monkeypatch.setenv("PYTHON313", named)
+    assert bootstrap.main() == bootstrap.NO_PYTHON
+    said = capsys.readouterr().err
+    assert "LocalStack 4.14.0 runs on CPython 3.13 alone" in said
+    assert "PYTHON313=/path/to/python3.13" in said
+    assert (f"{named} is none" if named else "none was found") in said
+
+
+def test_a_name_that_runs_nothing_is_no_python(bootstrap: ModuleType, tmp_path: Path) -> None:
+    shim = tmp_path / "python3.13"
+    shim.write_text("#!/bin/sh\nexit 127\n")
+    shim.chmod(0o755)
+    assert not bootstrap._is_3_13(str(shim))
+    assert bootstrap._is_3_13(sys.executable) == (sys.version_info[:2] == (3, 13))
+
+
+def test_localstack_is_pinned_to_the_digit() -> None:
+    own = tomllib.loads((ROOT / "infra" / "localstack" / "pyproject.toml").read_text())
+    release = pins(ROOT / "requirements" / "localstack.lock")["localstack-core"]
+    assert f"localstack-core[runtime]=={release}" in own["project"]["dependencies"]
+    compose = yaml.safe_load((ROOT / "infra" / "localstack" / "compose.yaml").read_text())
+    assert compose["services"]["localstack"]["image"].endswith(f":-localstack/localstack:{release}}}")
+    source = (ROOT / "infra" / "localstack" / "hostmode" / "__init__.py").read_text()
+    assert f'PINNED = "{release}"' in source
+
+
+def test_the_container_listens_on_loopback_only() -> None:
+    compose = yaml.safe_load((ROOT / "infra" / "localstack" / "compose.yaml").read_text())
+    assert all(port.startswith("127.0.0.1:") for port in compose["services"]["localstack"]["ports"])
 
 
 def test_where_no_python_fits_the_set_up_says_what_to_install(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ failure here until the table says so too (``make parity``), so that it is seen i
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import uuid
@@ -26,6 +27,7 @@ HERE = Path(__file__).resolve().parent
 REGION = "us-east-1"
 RECORD = "--record-parity"
 NEW = "--parity-new"
+SEVERAL = "parity-row-of-several-tests"
 WHOLE_MODULES = f"{RECORD} records whole modules: a row may consist of several tests, and all of them must be seen"
 BLOCK = r"(<!-- parity: [^\n]*-->\n).*?(<!-- /parity -->)"
 
@@ -43,7 +45,7 @@ class Aws:
         if service not in self._clients:
             self._clients[service] = boto3.client(
                 service,
-                endpoint_url=self.endpoint,
+                endpoint_url=beside(service) or self.endpoint,
                 region_name=self.region,
                 aws_access_key_id=self.account,
                 aws_secret_access_key="test",
@@ -55,10 +57,18 @@ class Aws:
         return f"arn:aws:{service}:{self.region}:{self.account}:{resource}"
 
 
+GIVEN = os.environ.get("LABKIT_TEST_ENDPOINT")  # to try the suite against anything that listens somewhere
+connect = functools.cache(targets.connect)
+
+
+def beside(service: str) -> str | None:
+    """Where a service answers that the target lacks and the stand-in beside it has."""
+    return None if GIVEN or service not in connect().beside else connect().endpoint_of(service)
+
+
 @pytest.fixture(scope="session")
 def endpoint() -> str:
-    given = os.environ.get("LABKIT_TEST_ENDPOINT")  # to try the suite against anything that listens somewhere
-    return given or str(targets.connect().endpoint)
+    return GIVEN or str(connect().endpoint)
 
 
 @pytest.fixture
@@ -75,6 +85,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "row(key, behaviour, source): one row of the parity table")
     config.addinivalue_line("markers", "ours(reason): a test of the stand-in that is no row of the table")
     config.stash[_RESULTS] = {}
+    if not config.getoption(RECORD) and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Better(), "parity-better")
     if config.getoption(RECORD) and any("::" in argument for argument in config.args):
         raise pytest.UsageError(WHOLE_MODULES)
 
@@ -121,6 +133,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         elif known.expected(target) == DIFFERS:
             # Where several tests make one row, some of them may pass although the row differs.
             item.add_marker(pytest.mark.xfail(strict=parts[row.key] == 1, reason="stored as differing from AWS"))
+            if parts[row.key] > 1:
+                item.user_properties.append((SEVERAL, (row.key, parts[row.key])))
 
 
 _REASON = pytest.StashKey[str]()
@@ -138,6 +152,36 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     row = _row(item)
     if row and (report.when == "call" or report.failed):
         item.config.stash[_RESULTS].setdefault(row.key, []).append(report.passed)
+
+
+class Better:
+    """Finds rows of several tests that are stored as differing and have passed every one of them.
+
+    Some of them may pass on a target that differs, so none is expected to fail for itself.
+    """
+
+    def __init__(self) -> None:
+        self.seen: dict[str, list[bool]] = {}
+        self.parts: dict[str, int] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        for name, value in report.user_properties:
+            if name == SEVERAL and (report.when == "call" or report.failed):
+                key, self.parts[key] = value
+                self.seen.setdefault(key, []).append(report.passed)
+
+    @property
+    def rows(self) -> list[str]:
+        return sorted(key for key, seen in self.seen.items() if len(seen) == self.parts[key] and all(seen))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self.rows and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        for key in self.rows:
+            terminalreporter.line(f"FAILED row {key} is stored as differing from AWS and is as AWS now", red=True)
 
 
 def pytest_deselected(items: list[pytest.Item]) -> None:

@@ -240,6 +240,26 @@ def test_delete(states: States) -> None:
     assert refused(states.api.start_execution, stateMachineArn=machine)[0] == "StateMachineDoesNotExist"
 
 
+@row(
+    "sfn.delete.executions",
+    "Deleting a state machine ends its executions, and one that is made with its name begins without any",
+    source=f"{MODEL} (DeleteStateMachine); its earlier text: executions are deleted with their next transition",
+)
+def test_delete_with_executions(states: States) -> None:
+    definition = one({"Type": "Wait", "Seconds": 60})
+    machine = states.machine(definition)
+    waiting = states.start(machine)
+    until(lambda: "WaitStateEntered" in states.types(waiting))
+    described = states.api.describe_state_machine(stateMachineArn=machine)
+    states.api.delete_state_machine(stateMachineArn=machine)
+    again = states.api.create_state_machine(
+        name=described["name"], definition=described["definition"], roleArn=states.role
+    )["stateMachineArn"]
+    assert again == machine
+    assert states.api.list_executions(stateMachineArn=again)["executions"] == []
+    assert states.start(again, name=waiting.rpartition(":")[2]) == waiting
+
+
 @row("sfn.list", "Executions are listed by status, the last one first", source=f"{API}; {REFERENCE}")
 def test_list(states: States) -> None:
     machine = states.machine({"StartAt": "T", "States": {"T": {"Type": "Choice", "Choices": [

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from labkit import Lab, LabError, embedded, sweep, targets
+from labkit import Lab, LabError, sweep, targets
+from labkit.embedded import SERVER
 from labkit.sweep import Scope
 from labkit.targets import account_for
 
@@ -113,14 +114,14 @@ def test_a_lab_whose_stand_in_has_ended_can_be_opened_again(
     try:
         first = Lab.open("again")
         first.client("sqs").create_queue(QueueName="work")
-        embedded.stop()
+        SERVER.stop()
         second = Lab.open("again")
         assert not second.client("sqs").list_queues().get("QueueUrls")
-        embedded.stop()
+        SERVER.stop()
         second.close()
         assert "removed nothing, because what it ran on has ended" in capsys.readouterr().out
     finally:
-        embedded.stop()
+        SERVER.stop()
 
 
 def test_whatever_answers_at_a_former_address_is_left_alone(
@@ -131,10 +132,10 @@ def test_whatever_answers_at_a_former_address_is_left_alone(
         monkeypatch.setenv("LABKIT_HOME", str(tmp_path / "a"))
         old = Lab.open("same")
         address = old.target.endpoint
-        embedded.stop()
+        SERVER.stop()
         monkeypatch.setenv("LABKIT_HOME", str(tmp_path / "b"))
         port = int(str(address).rsplit(":", 1)[1])
-        sqs = targets.Target("embedded", embedded.ensure(port).endpoint, "us-east-1", "").client("sqs", old.account)
+        sqs = targets.Target("embedded", SERVER.ensure(port).endpoint, "us-east-1", "").client("sqs", old.account)
         sqs.create_queue(QueueName="others")
         monkeypatch.setenv("LABKIT_HOME", str(tmp_path / "a"))
         old.close()
@@ -142,7 +143,7 @@ def test_whatever_answers_at_a_former_address_is_left_alone(
     finally:
         for home in ("a", "b"):
             monkeypatch.setenv("LABKIT_HOME", str(tmp_path / home))
-            embedded.stop()
+            SERVER.stop()
 
 
 def test_a_fork_does_not_close_its_parents_lab(learner: str) -> None:

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from parity import pipes_checks as checks
 from parity import pipes_states as states
-from parity.pipes_pollers import MISSES, MISSING_FOR, Misses
+from parity.pipes_executions import MISSES, MISSING_FOR, Misses
 from parity.pipes_run import came_back, ids_of, items_of
-from parity.pipes_stages import Failed, array, each
+from parity.pipes_services import Failed, each
+from parity.pipes_stages import array
 from parity.pipes_template import MISSING, Template, Unrendered, look, view_of
 
 NAMES = {"aws.pipes.pipe-name": "steps"}

@@ -12,7 +12,8 @@ import pytest
 from parity import metrics, metrics_alarms
 from parity.sqs_errors import SqsError
 from parity.sqs_mailbox import Mailbox
-from parity.sqs_move_tasks import MoveTask, Tasks, read_handle, run
+from parity.sqs_move_checks import read_handle
+from parity.sqs_move_tasks import MoveTask, Tasks, run
 from parity.sqs_policies import Source, admits, check_allow_policy, check_redrive_policy
 from parity.sqs_purge import PAUSE, Pause
 from parity.sqs_queues import page

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from parity.sqs_attributes import check_attributes, check_system_attributes, printable, size_of_attributes
 from parity.sqs_errors import SqsError
-from parity.sqs_messages import Plane
 from parity.sqs_queues import check_name, check_readable, check_settable, page_limit, page_start
-from parity.sqs_requests import check_batch, check_message
+from parity.sqs_requests import answer_each, check_batch, check_message
 from parity.sqs_shapes import INPUTS, parse, read_request
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just("\ud800")
@@ -181,7 +180,7 @@ def test_an_entry_that_breaks_does_not_hide_those_before_it(caplog: pytest.LogCa
             raise UnicodeError("broken")
         return {"MessageId": entry["Id"]}
 
-    answer = Plane._each([{"Id": "1"}, {"Id": "2"}, {"Id": "3"}], act)
+    answer = answer_each([{"Id": "1"}, {"Id": "2"}, {"Id": "3"}], act)
     assert [entry["Id"] for entry in answer["Successful"]] == ["1", "3"]
     [failed] = answer["Failed"]
     assert (failed["Id"], failed["Code"], failed["SenderFault"]) == ("2", "InternalError", False)

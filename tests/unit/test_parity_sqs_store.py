@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from parity.sqs_errors import SqsError
-from parity.sqs_handles import Receipt, decode, encode
+from parity.sqs_handles import MAX_VISIBILITY, Receipt, decode, encode
 from parity.sqs_order import READY, LazyHeap, Message
-from parity.sqs_store import MAX_VISIBILITY, DeadLetter, MessageStore
+from parity.sqs_store import DeadLetter, MessageStore
 
 ARN = "arn:aws:sqs:us-east-1:000000000000:work"
 DEAD = f"{ARN}-dead"

@@ -16,8 +16,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from labkit import embedded, loopback, places, targets
+from labkit import loopback, places, targets
+from labkit.embedded import SERVER
 from labkit.errors import EndpointDown, LabError, SetupError, TargetError
+from labkit.servers import Running, Server
 
 
 @pytest.fixture
@@ -25,7 +27,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A home of this test's own, so that its stand-in can be killed and is ended."""
     monkeypatch.setenv("LABKIT_HOME", str(tmp_path))
     yield tmp_path
-    embedded.stop()
+    SERVER.stop()
 
 
 def labkit(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -50,7 +52,7 @@ def test_aws_needs_its_second_switch(monkeypatch: pytest.MonkeyPatch, account: s
 
 
 def test_aws_refuses_credentials_of_another_account(monkeypatch: pytest.MonkeyPatch) -> None:
-    stand_in = embedded.ensure()
+    stand_in = SERVER.ensure()
     monkeypatch.setenv("LABKIT_TARGET", "aws")
     monkeypatch.setenv("LABKIT_AWS_ACCOUNT", "111111111111")
     for name, value in {
@@ -72,20 +74,11 @@ def test_a_dead_localstack_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> Non
         targets.connect()
 
 
-def test_any_endpoint_that_answers_serves_as_localstack(monkeypatch: pytest.MonkeyPatch) -> None:
-    stand_in = embedded.ensure()
-    monkeypatch.setenv("LABKIT_TARGET", "localstack")
-    monkeypatch.setenv("LOCALSTACK_HOST", f"127.0.0.1:{stand_in.port}")
-    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
-    found = targets.connect()
-    assert (found.name, found.endpoint) == ("localstack", f"http://127.0.0.1:{stand_in.port}")
-
-
 def test_a_missing_environment_is_a_sentence_and_leaves_nothing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LABKIT_EMULATOR_PYTHON", str(home / "nowhere"))
     with pytest.raises(SetupError, match="type `make setup`"):
-        embedded.ensure()
-    assert embedded.recorded() is None
+        SERVER.ensure()
+    assert SERVER.recorded() is None
 
 
 def test_a_process_that_does_not_come_up_is_a_sentence_with_its_last_words(
@@ -94,8 +87,8 @@ def test_a_process_that_does_not_come_up_is_a_sentence_with_its_last_words(
     # The course's own environment has no MiniStack: the guard in the stand-in refuses.
     monkeypatch.setenv("LABKIT_EMULATOR_PYTHON", sys.executable)
     with pytest.raises(EndpointDown, match=r"ended at once: MiniStack .* is not installed in this environment"):
-        embedded.ensure()
-    assert embedded.recorded() is None
+        SERVER.ensure()
+    assert SERVER.recorded() is None
 
 
 def test_a_port_in_use_is_a_sentence(home: Path) -> None:
@@ -104,8 +97,8 @@ def test_a_port_in_use_is_a_sentence(home: Path) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(EndpointDown, match=f"port {port} is in use by another program"):
-            embedded.ensure(port)
-    assert embedded.recorded() is None
+            SERVER.ensure(port)
+    assert SERVER.recorded() is None
 
 
 def listening(pid: int) -> set[str]:
@@ -114,54 +107,54 @@ def listening(pid: int) -> set[str]:
 
 def test_a_stand_in_lives_alone_on_loopback_and_ends_without_a_trace(home: Path) -> None:
     with ThreadPoolExecutor(4) as pool:  # four callers at once get one process
-        found = {item.pid for item in pool.map(lambda _: embedded.ensure(), range(4))}
+        found = {item.pid for item in pool.map(lambda _: SERVER.ensure(), range(4))}
     assert len(found) == 1
     [pid] = found
     assert listening(pid) == {"127.0.0.1"}
-    assert embedded.running() is not None
-    assert embedded.ensure().note == "was running"
-    port = embedded.stop()
+    assert SERVER.running() is not None
+    assert SERVER.ensure().note == "was running"
+    port = SERVER.stop()
     assert port is not None
     assert not psutil.pid_exists(pid)
     assert not loopback.answers(f"http://127.0.0.1:{port}", timeout=0.5)
-    assert embedded.stop() is None
+    assert SERVER.stop() is None
     assert {path.name for path in home.iterdir()} == {"embedded.lock", "embedded.log"}
 
 
 def test_a_stand_in_that_was_killed_is_started_again_and_said_so(home: Path) -> None:
-    first = embedded.ensure()
+    first = SERVER.ensure()
     os.kill(first.pid, signal.SIGKILL)
     limit = time.monotonic() + 5
-    while first.process() and time.monotonic() < limit:
+    while SERVER.process(first) and time.monotonic() < limit:
         time.sleep(0.01)
-    second = embedded.ensure()
+    second = SERVER.ensure()
     assert "had ended" in second.note
     assert (second.port, second.pid != first.pid) == (first.port, True)
 
 
 def test_a_stand_in_that_hangs_is_ended_and_started_again(home: Path) -> None:
-    first = embedded.ensure()
+    first = SERVER.ensure()
     os.kill(first.pid, signal.SIGSTOP)
-    second = embedded.ensure()
+    second = SERVER.ensure()
     assert "did not answer" in second.note
     assert not psutil.pid_exists(first.pid) or psutil.Process(first.pid).status() == psutil.STATUS_ZOMBIE
 
 
 def test_a_stand_in_of_older_code_is_started_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = embedded.ensure()
-    monkeypatch.setattr(embedded, "_code", lambda: "newer")
-    second = embedded.ensure()
+    first = SERVER.ensure()
+    monkeypatch.setattr(Server, "digest", lambda self: "newer")
+    second = SERVER.ensure()
     assert "ran other code" in second.note
     assert second.pid != first.pid
-    assert embedded.ensure().pid == second.pid
+    assert SERVER.ensure().pid == second.pid
 
 
 def test_a_number_that_belongs_to_another_process_now_is_left_alone(home: Path) -> None:
     bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
-        embedded._write_record(embedded.Running(bystander.pid, 4566, "1.5.33", ""))
-        assert embedded.running() is None
-        assert embedded.stop() is None
+        SERVER._write_record(Running(bystander.pid, 4566, "1.5.33", ""))
+        assert SERVER.running() is None
+        assert SERVER.stop() is None
         assert bystander.poll() is None
     finally:
         bystander.kill()
@@ -176,7 +169,7 @@ def test_a_number_that_belongs_to_another_process_now_is_left_alone(home: Path) 
 )  # fmt: skip
 def test_a_record_that_is_not_ours_is_as_good_as_none(home: Path, record: str) -> None:
     (home / "embedded.json").write_text(record)
-    assert embedded.running() is None
+    assert SERVER.running() is None
     assert labkit("status", LABKIT_HOME=str(home)).returncode == 0
     assert "none was running" in labkit("down", LABKIT_HOME=str(home)).stdout
 
@@ -188,10 +181,10 @@ def test_a_start_that_was_killed_leaves_nothing_that_is_not_found_again(home: Pa
     time.sleep(moment)
     starter.kill()
     starter.wait()
-    embedded.ensure()
-    assert len(embedded._ours()) == 1
-    embedded.stop()
-    assert embedded._ours() == []
+    SERVER.ensure()
+    assert len(SERVER.ours()) == 1
+    SERVER.stop()
+    assert SERVER.ours() == []
 
 
 def test_a_folder_of_the_readers_is_not_removed(home: Path) -> None:
@@ -201,17 +194,17 @@ def test_a_folder_of_the_readers_is_not_removed(home: Path) -> None:
     for name in ("tmp", "s3"):
         (home / name).mkdir()
     with pytest.raises(SetupError, match="holds files that are not labkit's"):
-        embedded.ensure()
-    embedded.stop()
+        SERVER.ensure()
+    SERVER.stop()
     assert {path.name for path in home.iterdir() if path.is_dir()} == {"stand-in", "tmp", "s3"}
     assert (theirs / "thesis.txt").exists()
 
 
 @pytest.mark.parametrize("proxy", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
 def test_a_proxy_of_the_readers_is_passed_by(home: Path, monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
-    first = embedded.ensure()
+    first = SERVER.ensure()
     monkeypatch.setenv(proxy, "http://127.0.0.1:9")
-    assert embedded.ensure().pid == first.pid
+    assert SERVER.ensure().pid == first.pid
     assert targets.connect().client("sqs", "123456789012").list_queues()["ResponseMetadata"]["HTTPStatusCode"] == 200
 
 
@@ -239,7 +232,7 @@ def test_a_region_that_cannot_be_is_a_sentence(monkeypatch: pytest.MonkeyPatch, 
 def test_a_function_must_not_see_the_readers_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
     monkeypatch.setenv("AWS_PROFILE", "work")
-    seen = embedded._environment()
+    seen = SERVER.environment()
     assert not {"OPENAI_API_KEY", "AWS_PROFILE"} & set(seen)
     assert "PATH" in seen
 
@@ -261,7 +254,7 @@ def test_the_command_line_starts_tells_and_ends(home: Path) -> None:
     assert well.returncode == 0, well.stdout
     assert well.stdout.endswith("All is well.\n")
     assert "ended" in labkit("down", **variables).stdout
-    assert "none was running" in labkit("down", **variables).stdout
+    assert "embedded: none was running." in labkit("down", **variables).stdout
 
 
 def test_the_environment_lines_set_up_any_sdk(home: Path) -> None:

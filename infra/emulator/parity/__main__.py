@@ -1,6 +1,8 @@
 """Start the stand-in for AWS: ``python -m parity --port 4566 --home DIR``.
 
-One process, on 127.0.0.1 only. Everything it writes goes below ``--home``. It ends by SIGTERM or SIGINT.
+One process, on 127.0.0.1 only. Everything it writes goes below ``--home``. It ends by SIGTERM or SIGINT. With
+``--beside http://127.0.0.1:PORT`` it is the companion of another emulator there, which has not all services: the pipes
+of this one read the queues of that one, and call its functions (see :mod:`parity.neighbour`).
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import tempfile
 from pathlib import Path
 
 HOST = "127.0.0.1"
+POLLS_END = 1.5  # seconds
 
 
 def environment(port: int, home: Path) -> dict[str, str]:
@@ -58,6 +61,7 @@ async def serve(port: int) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="parity", description=__doc__.splitlines()[0])
     parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--beside", metavar="URL", help="another emulator, in which what a pipe touches is")
     parser.add_argument("--home", type=Path, required=True, help="folder for everything that the stand-in writes")
     arguments = parser.parse_args()
 
@@ -65,13 +69,23 @@ def main() -> int:
     tempfile.tempdir = None  # read TMPDIR again
 
     import parity
+    from parity import neighbour
 
+    if arguments.beside:
+        try:
+            neighbour.use(arguments.beside)
+        except ValueError as error:
+            parser.error(f"--beside: {error}")
     try:
         parity.install()
     except parity.PinError as error:
         print(error, file=sys.stderr)
         return 3
     asyncio.run(serve(arguments.port))
+    if arguments.beside:
+        from parity.pipes_pollers import pollers
+
+        pollers().end(POLLS_END)  # what a poll that is cut off has received would stay invisible in the neighbour
     # Worker threads of MiniStack are not daemons; there is nothing left for them to do.
     sys.stdout.flush()
     os._exit(0)

@@ -55,6 +55,16 @@ def disorder(tokens: Sequence[Token], types: Mapping[str, str]) -> tuple[str, st
     return None
 
 
+def refusal(slot: str, tokens: Sequence[Token], values: Mapping[str, Any] | None) -> str | None:
+    """Why an expression is refused, or None. ``slot`` is the request's member, ``values`` its attribute values."""
+    types = unordered(values or {})
+    wrong = disorder(tokens, types) if types else None
+    if wrong is None:
+        return None
+    what = "Incorrect operand type for operator or function; operator or function:"
+    return f"Invalid {slot}: {what} {wrong[0]}, operand type: {wrong[1]}"
+
+
 def install() -> None:
     from ministack.services import dynamodb
 
@@ -62,11 +72,9 @@ def install() -> None:
 
     def evaluated(expr: str, item: Any, attr_values: Any, attr_names: Any, slot: str = "ConditionExpression") -> Any:
         result = evaluate(expr, item, attr_values, attr_names, slot)  # a broken expression is refused first
-        types = unordered(attr_values or {})
-        wrong = disorder(dynamodb._tokenize(expr), types) if types and expr and expr.strip() else None
-        if wrong is not None:
-            what = "Incorrect operand type for operator or function; operator or function:"
-            raise ValueError(f"Invalid {slot}: {what} {wrong[0]}, operand type: {wrong[1]}")
+        refused = refusal(slot, dynamodb._tokenize(expr), attr_values) if expr and expr.strip() else None
+        if refused is not None:
+            raise ValueError(refused)
         return result
 
     dynamodb._compare_ddb = with_missing(dynamodb._compare_ddb)

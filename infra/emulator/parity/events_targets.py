@@ -31,6 +31,7 @@ SERVICE = "events.amazonaws.com"
 # How a refusal of the target's own API reads in ERROR_CODE; any other is INVALID_PARAMETER.
 _REFUSALS = {
     "QueueDoesNotExist": "NO_RESOURCE",
+    "ResourceNotFoundException": "NO_RESOURCE",
     "AccessDenied": "NO_PERMISSIONS",
     "OverLimit": "THROTTLING",
     "StateMachineDoesNotExist": "NO_RESOURCE",

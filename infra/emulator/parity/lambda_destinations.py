@@ -53,15 +53,24 @@ def send_record(arn: str, record: Mapping[str, Any], forward: Callable[[str, Any
 
 def send_message(arn: str, body: str, attributes: Attributes | None = None) -> None:
     """Send ``body`` to a standard queue or topic. Raises :class:`Undelivered`."""
+    sender = {"sqs": _to_queue, "sns": _to_topic}[standard(arn)]
+    sender(arn, body, shown(attributes or {}))
+
+
+def standard(arn: str) -> str:
+    """The service of a standard queue or topic. Raises :class:`Undelivered` for what is neither."""
     service = arn.split(":")[2]
-    sender = {"sqs": _to_queue, "sns": _to_topic}.get(service)
-    if sender is None or arn.endswith(".fifo"):
+    if service not in ("sqs", "sns") or arn.endswith(".fifo"):
         raise Undelivered(f"{arn} is neither a standard queue nor a standard topic")
-    shown = {
+    return service
+
+
+def shown(attributes: Attributes) -> dict[str, dict[str, str]]:
+    """Message attributes without characters that no message can carry."""
+    return {
         name: {**attribute, "StringValue": printable(attribute["StringValue"])}
-        for name, attribute in (attributes or {}).items()
+        for name, attribute in attributes.items()
     }
-    sender(arn, body, shown)
 
 
 def _to_queue(arn: str, body: str, attributes: Attributes) -> None:
@@ -92,20 +101,25 @@ def _to_topic(arn: str, body: str, attributes: Attributes) -> None:
         raise Undelivered(str(error)) from error
 
 
+def event_entry(arn: str, record: Mapping[str, Any]) -> dict[str, Any]:
+    """The entry of PutEvents for an invocation record that goes to the bus ``arn``."""
+    outcome = "Success" if record["requestContext"]["condition"] == "Success" else "Failure"
+    return {
+        "Source": "lambda",
+        "DetailType": DETAIL_TYPE.format(outcome),
+        "Detail": text_of(record),
+        "Resources": [arn, record["requestContext"]["functionArn"]],
+        "EventBusName": arn.split(":", 5)[5].split("/", 1)[-1],
+    }
+
+
 def put_event(arn: str, record: Mapping[str, Any]) -> None:
     """Put an invocation record on the bus ``arn``. Raises :class:`Undelivered`."""
     from ministack.core.responses import request_scope
     from ministack.services import eventbridge
 
-    outcome = "Success" if record["requestContext"]["condition"] == "Success" else "Failure"
-    _, _, _, region, account, resource = arn.split(":", 5)
-    entry = {
-        "Source": "lambda",
-        "DetailType": DETAIL_TYPE.format(outcome),
-        "Detail": text_of(record),
-        "Resources": [arn, record["requestContext"]["functionArn"]],
-        "EventBusName": resource.split("/", 1)[-1],
-    }
+    _, _, _, region, account, _ = arn.split(":", 5)
+    entry = event_entry(arn, record)
     with request_scope(account, region):
         if entry["EventBusName"] not in eventbridge._event_buses and entry["EventBusName"] != "default":
             raise Undelivered(f"{arn} does not exist")

@@ -159,13 +159,19 @@ def _runtime_folder() -> Path:
     return folder
 
 
-def make_places(code: bytes, layers: Sequence[bytes], extract: Callable[[zipfile.ZipFile, str], object]) -> Places:
-    """Make the folders of an environment. A later layer overwrites an earlier one's files, as on AWS."""
+def new_places() -> Places:
+    """The folders of an environment, empty."""
     # The real path: macOS's temporary folder is a link, and a handler's frames would have another name.
     folder = Path(os.path.realpath(tempfile.mkdtemp(prefix=PREFIX)))
     places = Places(folder / "task", folder / "opt", folder / "tmp", runtime_folder())
     for place in (places.task, places.layers, places.temporary):
         place.mkdir()
+    return places
+
+
+def make_places(code: bytes, layers: Sequence[bytes], extract: Callable[[zipfile.ZipFile, str], object]) -> Places:
+    """Make the folders of an environment. A later layer overwrites an earlier one's files, as on AWS."""
+    places = new_places()
     for data, target in ((code, places.task), *((layer, places.layers) for layer in layers)):
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             extract(archive, str(target))

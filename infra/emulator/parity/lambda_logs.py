@@ -75,6 +75,12 @@ def report_line(
     return "\t".join(parts) + "\t\n"
 
 
+def events_of(messages: Iterable[str], now: float) -> list[dict[str, Any]]:
+    """What was written, as PutLogEvents takes it. CloudWatch Logs has no empty events: an empty line is a line break,
+    as on AWS."""
+    return [{"timestamp": int(now * 1000), "message": message or "\n"} for message in messages]
+
+
 @dataclass(frozen=True)
 class Stream:
     """Where an environment's log goes."""
@@ -89,9 +95,7 @@ class Stream:
         from ministack.core.responses import request_scope
         from ministack.services import cloudwatch_logs
 
-        now = int(time.time() * 1000)
-        # CloudWatch Logs has no empty events: an empty line is a line break, as on AWS.
-        events = [{"timestamp": now, "message": message or "\n"} for message in messages]
+        events = events_of(messages, time.time())
         with request_scope(self.account, self.region):
             self._ensure()
             cloudwatch_logs._put_log_events(

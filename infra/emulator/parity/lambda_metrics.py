@@ -37,12 +37,18 @@ def count(config: Mapping[str, Any], metric: str, value: float = 1, *, unit: str
         metrics.count(NAMESPACE, metric, series, value, unit=unit)
 
 
+def of_invocation(*, failed: bool, seconds: float) -> Iterator[tuple[str, float, str]]:
+    """What an invocation that ran publishes: metric, value, unit."""
+    yield "Invocations", 1, "Count"
+    yield "Errors", int(failed), "Count"
+    yield "Throttles", 0, "Count"
+    yield "Duration", round(seconds * 1000, 2), "Milliseconds"
+
+
 def invoked(config: Mapping[str, Any], *, failed: bool, seconds: float) -> None:
     """An invocation that ran is over."""
-    count(config, "Invocations")
-    count(config, "Errors", int(failed))
-    count(config, "Throttles", 0)
-    count(config, "Duration", round(seconds * 1000, 2), unit="Milliseconds")
+    for metric, value, unit in of_invocation(failed=failed, seconds=seconds):
+        count(config, metric, value, unit=unit)
 
 
 def running(name: str, of_function: int, of_all: int) -> None:

@@ -106,8 +106,12 @@ class Process:
         """Have the handler called with ``event``; ``header`` is what its context and its calls are made from."""
         return self._exchange(pack(header, event), until)
 
+    def kill(self) -> None:
+        """Kill the process and everything that it started; who waits for its answer learns that it has exited."""
+        self._kill()
+
     def end(self) -> None:
-        """Kill the process and everything that it started."""
+        """Kill it, and close what leads to it: nobody may be waiting for its answer."""
         self._kill()
         self._channel.close()
         if self._pipe >= 0:

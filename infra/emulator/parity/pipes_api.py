@@ -1,20 +1,17 @@
 """The calls that make, show, change, start, stop and delete a pipe whose source is a queue.
 
 **On AWS** (recorded) CreatePipe, UpdatePipe, StartPipe, StopPipe and DeletePipe answer with the pipe's name, ARN,
-states and times; DescribePipe with everything else, with an empty EnrichmentParameters when there are none, and without
-what was never set. Documented (API Reference, "UpdatePipe"): an update changes what it names and leaves the rest, but
-the parameters of one service (``SqsQueueParameters`` …) are replaced as a whole; an empty InputTemplate, Enrichment or
-list of filters removes it. The source cannot be changed. Not verified: that the batch size is shown when nobody gave
-one; that starting what runs, and stopping what is stopped, is accepted.
+states and times. The source cannot be changed. Not verified: that starting what runs, and stopping what is stopped, is
+accepted.
 
 **MiniStack** keeps names, ARNs and states, and drops all parameters.
 
 **Here** the calls are replaced for queues; those for streams are MiniStack's. See :mod:`parity.pipes_checks` for what
-is refused, :mod:`parity.pipes_states` for the states, :mod:`parity.pipes_run` for what a pipe does."""
+is refused, :mod:`parity.pipes_shapes` for what is shown, :mod:`parity.pipes_states` for the states,
+:mod:`parity.pipes_run` for what a pipe does."""
 
 from __future__ import annotations
 
-import copy
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -24,68 +21,19 @@ from parity import pipes_checks as checks
 from parity import pipes_pollers
 from parity import pipes_states as states
 from parity.pipes_pollers import is_ours
+from parity.pipes_services import Unreached
+from parity.pipes_shapes import Pipe, brief, changed, shown, summary
 
-CHANGEABLE = ("Description", "DesiredState", "RoleArn", "Enrichment", "Target", "LogConfiguration", "KmsKeyIdentifier")
-PARAMETERS = ("SourceParameters", "EnrichmentParameters", "TargetParameters")
-SHOWN = ("Arn", "Name", "Description", "DesiredState", "Source", "Enrichment", "Target", "RoleArn", "LogConfiguration")
 LONGEST_PAGE = 100
 
-Pipe = dict[str, Any]
 Response = tuple[int, dict[str, str], bytes]
-
-
-def merged(parameters: Mapping[str, Any], changes: Mapping[str, Any]) -> Pipe:
-    """Parameters after an update: what it names is replaced, and what it empties is gone."""
-    after = {**parameters, **copy.deepcopy(dict(changes))}
-    return {name: value for name, value in after.items() if value not in (None, "", {}, {"Filters": []})}
-
-
-def changed(pipe: Mapping[str, Any], request: Mapping[str, Any]) -> Pipe:
-    """``pipe`` with what a request sets."""
-    after = {**pipe, **{name: request[name] for name in CHANGEABLE if request.get(name) is not None}}
-    for name in PARAMETERS:
-        after[name] = merged(pipe.get(name) or {}, request.get(name) or {})
-    queue = {"BatchSize": checks.DEFAULT_BATCH, **(after["SourceParameters"].get("SqsQueueParameters") or {})}
-    after["SourceParameters"]["SqsQueueParameters"] = queue
-    if not after.get("Enrichment"):
-        after.pop("Enrichment", None)
-    return after
-
-
-def brief(pipe: Mapping[str, Any], now: float) -> Pipe:
-    """The pipe as the calls show it that change it."""
-    return {
-        **{name: pipe[name] for name in ("Arn", "Name", "DesiredState")},
-        "CurrentState": states.state(pipe, now),
-        **{name: int(pipe[name]) for name in ("CreationTime", "LastModifiedTime")},
-    }
-
-
-def shown(pipe: Mapping[str, Any], now: float) -> Pipe:
-    """The pipe as DescribePipe shows it."""
-    found = brief(pipe, now) | {name: pipe[name] for name in SHOWN if pipe.get(name)}
-    found |= {name: pipe[name] for name in PARAMETERS if pipe.get(name)}
-    why = states.reason(pipe, now)
-    return (
-        found
-        | {"EnrichmentParameters": pipe.get("EnrichmentParameters") or {}, "Tags": pipe.get("Tags") or {}}
-        | ({"StateReason": why} if why else {})
-    )
-
-
-def summary(pipe: Mapping[str, Any], now: float) -> Pipe:
-    """The pipe as ListPipes shows it."""
-    why = states.reason(pipe, now)
-    found = brief(pipe, now) | {name: pipe[name] for name in ("Source", "Target", "Enrichment") if pipe.get(name)}
-    return found | ({"StateReason": why} if why else {})
 
 
 class Calls:
     """The calls, on the pipes of MiniStack's ``pipes`` module."""
 
-    def __init__(self, pipes: Any, sqs: Any, eventbridge: Any, pollers: pipes_pollers.PipePollers) -> None:
+    def __init__(self, pipes: Any, eventbridge: Any, pollers: pipes_pollers.PipePollers) -> None:
         self.pipes = pipes
-        self.sqs = sqs
         self.pollers = pollers
         self._refuses = lambda pattern: eventbridge._parse_pattern_text(pattern)[1] is not None
 
@@ -98,11 +46,11 @@ class Calls:
         asked = {"Source": request.get("Source"), "DesiredState": "RUNNING", "Tags": dict(request.get("Tags") or {})}
         wanted = changed(asked, request)
         self._check(name, wanted)
+        refusal = self._refusal(wanted)
         # Stopped until all is in it: the pollers may look at any moment.
         pipe: Pipe = self.pipes.register_pipe(
             name=name, source=wanted["Source"], target=wanted["Target"], desired_state="STOPPED"
         )
-        refusal = self._refusal(wanted)
         reason = states.SETTLED if wanted["DesiredState"] == "STOPPED" else states.POLLER
         pipe.update({**wanted, "CreationTime": now, "StateReason": None})
         to = "CREATE_FAILED" if refusal else wanted["DesiredState"]
@@ -190,7 +138,7 @@ class Calls:
             raise checks.Refused("ValidationException", str(error)) from error
 
     def _refusal(self, pipe: Mapping[str, Any]) -> str | None:
-        return checks.poller_refusal(pipe, self.sqs._queue_by_arn(pipe["Source"]))
+        return checks.poller_refusal(pipe, self.pollers.services.queue(pipe["Source"]))
 
     def _free(self, pipe: Pipe) -> float:
         now = time.time()
@@ -209,10 +157,10 @@ def _standing(pipe: Mapping[str, Any]) -> str:
 
 
 def install() -> None:
-    from ministack.services import eventbridge, pipes, sqs
+    from ministack.services import eventbridge, pipes
 
-    _ = eventbridge._parse_pattern_text, pipes.register_pipe, pipes.check_same_region, pipes._pipes, sqs._queue_by_arn
-    calls = Calls(pipes, sqs, eventbridge, pipes_pollers.pollers())
+    _ = eventbridge._parse_pattern_text, pipes.register_pipe, pipes.check_same_region, pipes._pipes
+    calls = Calls(pipes, eventbridge, pipes_pollers.pollers())
     create, describe, update, delete, set_state = (
         getattr(pipes, name)
         for name in ("_create_pipe", "_describe_pipe", "_update_pipe", "_delete_pipe_op", "_set_state")
@@ -228,6 +176,8 @@ def install() -> None:
             except checks.Refused as refused:
                 body = {"__type": refused.code, "message": refused.message, **refused.members}
                 return answer(refused.status, body, **{"x-amzn-errortype": refused.code})
+            except Unreached as error:
+                return answer(500, {"message": str(error)}, **{"x-amzn-errortype": "InternalException"})
             return answer(200, made) if isinstance(made, dict) else made
 
         return answered

@@ -9,7 +9,8 @@ zeros of the others.
 
 **MiniStack** has none.
 
-**Here** :class:`Measured` counts one execution, in the scope of its account and Region."""
+**Here** :class:`Measured` counts one execution, in the scope of its account and Region. ``publish(namespace, name,
+dimensions, value, unit)`` is where it goes: :meth:`parity.pipes_services.Services.count`."""
 
 from __future__ import annotations
 
@@ -19,7 +20,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from parity import metrics
 from parity.esm_records import size_of
 
 NAMESPACE = "AWS/EventBridge/Pipes"
@@ -31,8 +31,13 @@ _lock = threading.Lock()
 
 class Measured:
     def __init__(
-        self, pipe: Mapping[str, Any], records: Sequence[Mapping[str, Any]], clock: Callable[[], float]
+        self,
+        pipe: Mapping[str, Any],
+        records: Sequence[Mapping[str, Any]],
+        clock: Callable[[], float],
+        publish: Callable[[str, str, Mapping[str, str], float, str], None],
     ) -> None:
+        self._publish = publish
         self._name = pipe["Name"]
         self._arn = pipe["Arn"]
         self._clock = clock
@@ -46,7 +51,7 @@ class Measured:
         self.count("EventSize", sum(size_of(dict(record)) for record in records), unit="Bytes")
 
     def count(self, metric: str, value: float = 1, *, unit: str = "Count") -> None:
-        metrics.count(NAMESPACE, metric, {"PipeName": self._name}, value, unit=unit)
+        self._publish(NAMESPACE, metric, {"PipeName": self._name}, value, unit)
 
     @contextmanager
     def stage(self, which: str) -> Iterator[None]:

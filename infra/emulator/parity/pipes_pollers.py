@@ -1,48 +1,37 @@
-"""Which pipes are at work, and their hands in MiniStack: the source queue, and a thread for each execution.
+"""Which pipes are at work, and their executions, each on a thread of its own.
 
 **On AWS** the poller of a pipe is that of an event source mapping: five batches at once at first, more while messages
 remain, fewer after failures; one batch of a message group at a time (User Guide, "Amazon Simple Queue Service as a
 source"). Messages are filtered before anything else, by what the sender of a message sent: what the poller adds
 (eventSource, awsRegion …) cannot be matched, and what does not match is deleted. With a batching window the visibility
 timeout of the queue does not count: the poller hides what it receives for 7 minutes, 30 seconds and the window, and
-that is how long a failure waits for its next attempt. A pipe whose target keeps being missing is stopped, with a
-StateReason ("nearly continuous 4xx errors"); when, is not documented.
-
+that is how long a failure waits for its next attempt.
 **MiniStack** polls DynamoDB streams only.
 
 **Here** the parts of the event source mappings are used (:mod:`parity.esm_poller` and its neighbours), with a loop of
-their own. A pipe stops itself when its queue is gone, and when :data:`MISSES` executions in a row within at least
-:data:`MISSING_FOR` seconds found no target or no enrichment. Nothing of a pipe is left when it is deleted."""
+their own; where the queue is, and how it is read, is the business of :mod:`parity.pipes_services`. A pipe stops itself
+when its queue is gone. Nothing of a pipe is left when it is deleted."""
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from parity import neighbour, pipes_beside, pipes_inside
 from parity import pipes_states as states
 from parity.esm_filter import Filter
-from parity.esm_gather import Held
 from parity.esm_loop import Loop
 from parity.esm_poller import Job, Outcome, Poller, Settings
-from parity.esm_pollers import Hands, Key
-from parity.esm_records import Record
 from parity.esm_scaling import Bounds
 from parity.pipes_checks import batch_size, service_of, window
-from parity.pipes_run import Run
-from parity.pipes_stages import Stages
-from parity.sqs_errors import SqsError
-from parity.sqs_mailbox import mailbox
+from parity.pipes_executions import Executions, Key, Pipe
+from parity.pipes_services import Services, Source, Takes
 
-HIDDEN = 420 + 30  # seconds, and the window
-MISSES, MISSING_FOR = 20, 60.0  # executions, seconds
 ADDED = frozenset({"awsRegion", "eventSource", "eventSourceARN", "eventVersion", "eventID", "eventName"})
-
-Pipe = dict[str, Any]
-logger = logging.getLogger("parity.pipes")
 
 
 def settings_of(pipe: Mapping[str, Any], *, fifo: bool) -> Settings:
@@ -54,27 +43,10 @@ def patterns_of(pipe: Mapping[str, Any]) -> list[str]:
     return [str(entry.get("Pattern") or "") for entry in criteria.get("Filters") or []]
 
 
-def filter_of(patterns: list[str], matches: Callable[[str, Any], bool]) -> Callable[[Record], bool]:
+def filter_of(patterns: list[str], matches: Callable[[str, Any], bool]) -> Takes:
     """Whether the pipe gets a record."""
     takes = Filter(patterns, matches).takes
     return lambda record: takes({name: value for name, value in record.items() if name not in ADDED})
-
-
-class Misses:
-    """Counts the executions in a row that did not find what they were to call."""
-
-    def __init__(self) -> None:
-        self._number = 0
-        self._since = 0.0
-
-    def enough(self, missing: bool, now: float) -> bool:
-        if not missing:
-            self._number = 0
-            return False
-        if not self._number:
-            self._since = now
-        self._number += 1
-        return self._number >= MISSES and now - self._since >= MISSING_FOR
 
 
 class PipePoller(Poller):
@@ -87,69 +59,28 @@ class PipePoller(Poller):
         super().finished(job, outcome)
 
 
-class PipeHands(Hands):
-    """One pipe's queue and its executions."""
+@dataclass
+class Work:
+    """A pipe that is at work."""
 
-    def __init__(self, key: Key, pipe: Pipe, queue: Pipe, scope: Any, sqs: Any, stages: Stages) -> None:
-        shown = {"FunctionArn": pipe["Arn"], "MaximumBatchingWindowInSeconds": window(pipe)}
-        super().__init__(key, shown, queue, scope, sqs, None)
-        self.pipe = pipe
-        self.fifo = bool(queue.get("is_fifo"))
-        self._stages = stages
-        self._misses = Misses()
-        self._missing = threading.Lock()
-
-    def receive(self, limit: int) -> list[Held]:
-        wait = window(self.pipe)
-        if not wait:
-            return super().receive(limit)
-        with self._scope(self.account, self.region):
-            try:
-                queue = self._sqs._get_q(self.url)
-            except SqsError:  # the queue is gone
-                return []
-            messages = self._sqs._collect_msgs(queue, limit, HIDDEN + wait)
-            if messages:
-                self.box.tell("received", len(messages))
-            return [self._held(message) for message in messages]
-
-    def _function(self) -> Any:
-        """A pipe polls whatever becomes of its target, and an execution that misses it fails."""
-        return self.pipe
-
-    def _run(self, job: Job) -> None:
-        run = Run(self._stages, self._stop)
-        try:
-            with self._scope(self.account, self.region):
-                outcome = run.execute(self.pipe, [held.record for held in job.batch], ordered=self.fifo)
-        except Exception:
-            logger.exception("an execution of pipe %s broke", self.pipe["Name"])
-            outcome = Outcome(error=True)
-        if not outcome.throttled:
-            with self._missing:
-                enough = self._misses.enough(run.missing is not None, time.time())
-            if enough:
-                self._stop(f"The last {MISSES} executions failed, and the pipe was stopped: {run.missing}")
-        self._finished(job, outcome)
-
-    def _stop(self, reason: str) -> None:
-        states.stop(self.pipe, reason, time.time())
-        if self.poller is not None:
-            self.poller.close()
+    pipe: Pipe
+    source: Source
+    poller: Poller
+    wants: tuple[Settings, list[str]]
 
 
 class PipePollers:
     """Starts and stops pollers, so that those pipes are at work that should be."""
 
-    def __init__(self, loop: Loop, pipes: Any, sqs: Any, stages: Stages, matches: Any, scope: Any) -> None:
+    def __init__(self, loop: Loop, pipes: Any, services: Services, matches: Any, scope: Any) -> None:
+        self.services = services
         self._loop = loop
         self._pipes = pipes
-        self._sqs = sqs
-        self._stages = stages
         self._matches = matches
         self._scope = scope
         self._lock = threading.Lock()
-        self._working: dict[Key, tuple[PipeHands, Poller, tuple[Settings, list[str]]]] = {}
+        self._working: dict[Key, Work] = {}
+        self._over = False
 
     def changed(self) -> None:
         """Look at the pipes as soon as may be."""
@@ -164,7 +95,7 @@ class PipePollers:
 
     def compare(self) -> None:
         with self._lock:
-            wanted = dict(self._wanted())
+            wanted = {} if self._over else dict(self._wanted())
             for key in self._working.keys() - wanted.keys():
                 self._end(key)
             for key, (pipe, queue) in wanted.items():
@@ -173,48 +104,65 @@ class PipePollers:
     def _all(self) -> Iterator[tuple[str, str, Pipe]]:
         return ((account, region, pipe) for account, region, pipe in self._pipes._iter_all_pipes() if is_ours(pipe))
 
-    def _wanted(self) -> Iterator[tuple[Key, tuple[Pipe, Pipe]]]:
+    def _wanted(self) -> Iterator[tuple[Key, tuple[Pipe, Mapping[str, Any]]]]:
         now = time.time()
         for account, region, pipe in self._all():
             if states.deleted(pipe, now):
                 self._pipes._pipes.pop_scoped(account, region, pipe["Name"], None)
             elif states.receives(pipe, now):
                 with self._scope(account, region):
-                    queue = self._sqs._queue_by_arn(pipe["Source"])
+                    queue = self.services.glance(pipe["Source"])
                 if queue is None:
-                    states.stop(pipe, f"The queue {pipe['Source']} does not exist.", now)
+                    states.stop(pipe, no_queue(pipe), now)
                 else:
                     yield (account, region, pipe["Name"]), (pipe, queue)
 
-    def _have(self, key: Key, pipe: Pipe, queue: Pipe) -> None:
+    def _have(self, key: Key, pipe: Pipe, queue: Mapping[str, Any]) -> None:
         wants = settings_of(pipe, fifo=bool(queue.get("is_fifo"))), patterns_of(pipe)
-        if key in self._working:
-            hands, poller, before = self._working[key]
-            if hands.box is mailbox(queue) and hands.pipe is pipe and not poller.closed:
-                if before != wants:
-                    hands.mapping["MaximumBatchingWindowInSeconds"] = window(pipe)
-                    poller.configure(wants[0], filter_of(wants[1], self._matches))
-                    self._working[key] = hands, poller, wants
-                    self._loop.wake(poller)
-                return
+        work = self._working.get(key)
+        if work is None:
+            self._begin(key, pipe, queue, wants)
+        elif not work.source.serves(queue) or work.pipe is not pipe or work.poller.closed:
             self._end(key)
-        hands = PipeHands(key, pipe, queue, self._scope, self._sqs, self._stages)
-        poller = PipePoller(
-            hands,
+            self._begin(key, pipe, queue, wants)
+        elif work.wants != wants:
+            work.wants = wants
+            work.poller.configure(wants[0], work.source.configure(window(pipe), filter_of(wants[1], self._matches)))
+            self._loop.wake(work.poller)
+
+    def _begin(self, key: Key, pipe: Pipe, queue: Mapping[str, Any], wants: tuple[Settings, list[str]]) -> None:
+        executions = Executions(key, pipe, self._scope, self.services)
+        with self._scope(*key[:2]):
+            source = self.services.source(pipe, queue, lambda: executions.stop(no_queue(pipe)))
+        poller = executions.poller = PipePoller(
+            source,
             wants[0],
-            invoke=hands.invoke,
+            invoke=executions.invoke,
             wake=lambda at: self._loop.wake(poller, at),
             clock=self._loop.clock,
-            takes=filter_of(wants[1], self._matches),
+            takes=source.configure(window(pipe), filter_of(wants[1], self._matches)),
         )
-        hands.poller = poller
-        self._working[key] = hands, poller, wants
+        self._working[key] = Work(pipe, source, poller, wants)
         self._loop.wake(poller)
 
-    def _end(self, key: Key) -> None:
-        _, poller, _ = self._working.pop(key)
-        poller.close()
-        self._loop.forget(poller)
+    def _end(self, key: Key) -> Source:
+        work = self._working.pop(key)
+        work.poller.close()
+        work.source.close()
+        self._loop.forget(work.poller)
+        return work.source
+
+    def end(self, within: float) -> bool:
+        """Stop for good, at the end of the process. True when nothing is at work any more, within so many seconds."""
+        limit = time.monotonic() + within
+        with self._lock:
+            self._over = True
+            sources = [self._end(key) for key in list(self._working)]
+        return all(source.ended(max(limit - time.monotonic(), 0)) for source in sources)
+
+
+def no_queue(pipe: Mapping[str, Any]) -> str:
+    return f"The queue {pipe['Source']} does not exist."
 
 
 def is_ours(pipe: Mapping[str, Any]) -> bool:
@@ -236,21 +184,18 @@ def install() -> None:
     global _pollers
 
     from ministack.core.responses import request_scope
-    from ministack.services import eventbridge, lambda_svc, pipes, sqs
-    from ministack.services import stepfunctions as sfn
+    from ministack.services import eventbridge, pipes
 
-    _ = sqs._queue_by_arn, sqs._act_send_message, sqs._Err, sqs._get_q, sqs._collect_msgs
-    _ = lambda_svc._get_func_record_for_ref, lambda_svc._execution_record_for_config, lambda_svc._execute_function
-    _ = lambda_svc.invoke_async_with_retry, sfn._resolve_state_machine_arn, sfn._state_machines
-    _ = sfn._start_execution, sfn._start_sync_execution, eventbridge._put_events, eventbridge._event_buses
     _ = eventbridge._compiled_pattern, eventbridge._matches_detail, pipes._iter_all_pipes, pipes._poll_loop
 
     def matches(pattern: str, record: Mapping[str, Any]) -> bool:
         alternatives = eventbridge._compiled_pattern(pattern) or []
         return any(eventbridge._matches_detail(record, alternative) for alternative in alternatives)
 
-    stages = Stages(sqs, lambda_svc, sfn, eventbridge)
-    working = _pollers = PipePollers(Loop(), pipes, sqs, stages, matches, partial(request_scope))
+    scope = partial(request_scope)
+    beside = neighbour.current()
+    services: Services = pipes_inside.services(scope) if beside is None else pipes_beside.services(beside)
+    working = _pollers = PipePollers(Loop(), pipes, services, matches, scope)
     poll_once, reset = pipes._poll_once, pipes.reset
 
     def poll_all() -> None:

@@ -32,7 +32,8 @@ from parity.esm_poller import Outcome
 from parity.esm_response import failed
 from parity.pipes_checks import TARGET_BATCH, service_of
 from parity.pipes_metrics import Measured
-from parity.pipes_stages import Failed, Stages, Stopped, Throttled
+from parity.pipes_services import Failed, Services, Stopped, Throttled
+from parity.pipes_stages import Stages
 from parity.pipes_template import Template, Unrendered, compact, view_of
 
 LONGEST = 300.0  # seconds
@@ -95,9 +96,10 @@ class Run:
     """Executions of one pipe. ``stopped(reason)`` is called when the pipe cannot work as it is."""
 
     def __init__(
-        self, stages: Stages, stopped: Callable[[str], None], *, clock: Callable[[], float] = time.monotonic
+        self, services: Services, stopped: Callable[[str], None], *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._stages = stages
+        self._services = services
+        self._stages = Stages(services)
         self._stopped = stopped
         self._clock = clock
         self.missing: str | None = None  # what the last execution did not find
@@ -105,7 +107,7 @@ class Run:
     def execute(self, pipe: Mapping[str, Any], records: Records, *, ordered: bool) -> Outcome:
         """Process a batch, in the scope of the pipe's account and Region. The answer names what comes back."""
         ids = [str(record["messageId"]) for record in records]
-        measured = Measured(pipe, records, self._clock)
+        measured = Measured(pipe, records, self._clock, self._services.count)
         self.missing = None
         try:
             back = self._execute(pipe, records, ids, measured, ordered)

@@ -51,6 +51,13 @@ class Tenants:
             del self.in_flight[tenant], self.backlog[tenant]
             self.last_send.pop(tenant, None)
 
+    def recount(self, in_flight: Counter[str], backlog: Counter[str]) -> None:
+        """Take over the two numbers of all tenants from a queue that does not report each move."""
+        self.in_flight, self.backlog = in_flight, backlog
+        self._busy = {tenant for tenant, number in in_flight.items() if number >= NOISY_IN_FLIGHT}
+        for tenant in set(self.last_send) - set(in_flight) - set(backlog):
+            del self.last_send[tenant]
+
     def judge(self, total_in_flight: int, now: float) -> list[str]:
         """Mark who has become noisy; return those who have become quiet."""
         for tenant in self._busy:

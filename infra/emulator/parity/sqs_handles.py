@@ -8,7 +8,8 @@ told apart from garbage.
 
 **Here** a handle carries the queue's ARN, the message's id, the number of the receive and the moment of it, scrambled
 with a nonce, and a checksum. So every handle can be judged by itself: malformed, of another queue, of an earlier
-receive, too old."""
+receive, too old. :func:`check_delete` and :func:`check_change` decide what a handle may do; how AWS decides it is told
+in :mod:`parity.sqs_store`."""
 
 from __future__ import annotations
 
@@ -18,6 +19,9 @@ import hashlib
 import os
 from typing import NamedTuple
 
+from parity import sqs_errors as errors
+
+MAX_VISIBILITY = 43_200  # seconds, counted from the receive
 _VERSION = b"\x01\x01\x01"  # shows as "AQEB", the way handles of AWS begin
 _NONCE = 9
 _CHECK = 6
@@ -59,3 +63,19 @@ def decode(handle: str) -> Receipt | None:
         return None
     queue_arn, message_id, receive, at = _scramble(hidden, nonce).decode().split(_SEPARATOR)
     return Receipt(queue_arn, message_id, int(receive), float(at))
+
+
+def check_delete(handle: str, *, fifo: bool, newest: bool, in_flight: bool, age: float) -> bool:
+    """Whether ``handle`` deletes its message; raises when it has expired. ``newest``: it is of the message's last
+    receive. ``in_flight``: the message is. ``age``: seconds since the receive of the handle."""
+    if (fifo and not (newest and in_flight)) or age > MAX_VISIBILITY:
+        raise errors.expired_handle(handle)
+    return newest
+
+
+def check_change(handle: str, seconds: int, *, fifo: bool, newest: bool, in_flight: bool, age: float) -> None:
+    """Raise unless ``handle`` may hide its message for ``seconds``. ``age``: seconds since its last receive."""
+    if fifo and not (newest and in_flight):
+        raise errors.expired_handle(handle)
+    if int(age) + seconds > MAX_VISIBILITY:
+        raise errors.beyond_total(seconds, MAX_VISIBILITY)

@@ -27,7 +27,7 @@ import hashlib
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from parity import settings
@@ -58,12 +58,15 @@ class Plane:
 
     def send(self, data: dict[str, Any], url: str, *, in_batch: bool = False) -> dict[str, Any]:
         queue, box = self._queue(data, url, "SendMessage")
-        requests.check_message(data, number(queue, "MaximumMessageSize", 1_048_576), in_batch=in_batch)
-        group = requests.token(data, "MessageGroupId")
-        requests.token(data, "MessageDeduplicationId")
-        delay = requests.delay_seconds(data, number(queue, "DelaySeconds", 0), fifo=box.fifo)
-        if box.fifo:
-            requests.check_fifo(data, content_based=self._content_based(queue), in_batch=in_batch)
+        delay = requests.check_send(
+            data,
+            max_size=number(queue, "MaximumMessageSize", 1_048_576),
+            queue_delay=number(queue, "DelaySeconds", 0),
+            fifo=box.fifo,
+            content_based=self._content_based(queue),
+            in_batch=in_batch,
+        )
+        group = data.get("MessageGroupId")
         with LOCK:
             answer = self._digests(data)
             key = dedup = None
@@ -110,7 +113,9 @@ class Plane:
         if box.fifo:
             for entry in entries:
                 requests.check_fifo(entry, content_based=self._content_based(queue), in_batch=True)
-        return self._each(entries, lambda entry: self.send({**entry, "QueueUrl": queue["url"]}, url, in_batch=True))
+        return requests.answer_each(
+            entries, lambda entry: self.send({**entry, "QueueUrl": queue["url"]}, url, in_batch=True)
+        )
 
     @staticmethod
     def _content_based(queue: Queue) -> bool:
@@ -122,20 +127,6 @@ class Plane:
         if attributes:
             answer["MD5OfMessageAttributes"] = attributes
         return answer
-
-    @staticmethod
-    def _each(entries: Iterable[dict[str, Any]], act: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
-        done: list[dict[str, Any]] = []
-        failed: list[dict[str, Any]] = []
-        for entry in entries:
-            try:
-                done.append({"Id": entry["Id"], **act(entry)})
-            except SqsError as error:
-                failed.append(requests.batch_error(entry, error))
-            except Exception:  # the entries before it are done: the caller must hear of them, or would repeat them
-                logger.exception("the entry %r of a batch broke", entry["Id"])
-                failed.append(requests.internal_error(entry))
-        return requests.batch_result(done, failed)
 
     # -- receiving -------------------------------------------------------------------------------------------------
 
@@ -243,7 +234,7 @@ class Plane:
         _, box = self._queue(data, url, "DeleteMessage")
         entries = data.get("Entries") or []
         requests.check_batch(entries, "DeleteMessageBatchRequestEntry")
-        return self._each(entries, lambda entry: self._delete(box, entry))
+        return requests.answer_each(entries, lambda entry: self._delete(box, entry))
 
     def _change(self, box: Mailbox, data: Mapping[str, Any]) -> dict[str, Any]:
         handle = self._handle(data)
@@ -260,7 +251,7 @@ class Plane:
         _, box = self._queue(data, url, "ChangeMessageVisibility")
         entries = data.get("Entries") or []
         requests.check_batch(entries, "ChangeMessageVisibilityBatchRequestEntry")
-        return self._each(entries, lambda entry: self._change(box, entry))
+        return requests.answer_each(entries, lambda entry: self._change(box, entry))
 
     @staticmethod
     def _handle(data: Mapping[str, Any]) -> str:

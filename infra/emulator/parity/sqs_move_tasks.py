@@ -23,7 +23,6 @@ A task moves what was in the queue when it started, so that messages which fail 
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import logging
 import threading
@@ -36,17 +35,25 @@ from typing import Any
 from parity import sqs_errors as errors
 from parity.sqs_errors import SqsError
 from parity.sqs_mailbox import Queue, mailbox
+from parity.sqs_move_checks import (
+    KEPT,
+    check_running,
+    check_source_arn,
+    check_types,
+    checked_limit,
+    checked_rate,
+    read_handle,
+)
 from parity.sqs_order import Message
 from parity.sqs_policies import sources_of
 from parity.sqs_store import LOCK, MessageStore
 
-MAX_RATE = 500
-KEPT = 10  # tasks a source queue that ListMessageMoveTasks can show
 CHUNK = 100  # messages between two looks at the clock, when no rate is given
 NO_QUEUE = "AWS.SimpleQueueService.NonExistentQueue"
 NO_SOURCE = "CouldNotDetermineMessageSource"
 
 Find = Callable[[str], "Queue | None"]
+Deliver = Callable[[Message, Any], bool]
 
 logger = logging.getLogger("parity.sqs")
 
@@ -88,15 +95,6 @@ class MoveTask:
         return {name: value for name, value in entry.items() if value is not None}
 
 
-def read_handle(handle: str) -> tuple[str, str]:
-    """Task id and source ARN."""
-    try:
-        data = json.loads(base64.b64decode(handle, validate=True))
-        return str(data["taskId"]), str(data["sourceArn"])
-    except (binascii.Error, ValueError, KeyError, TypeError):
-        raise SqsError("InvalidParameterValue", "Value for parameter TaskHandle is invalid.") from None
-
-
 def renewed(message: Message, destination: Queue, now: float) -> dict[str, Any]:
     """The moved message: same content, otherwise as if it had just been sent to ``destination``."""
     system = {name: value for name, value in message["sys"].items() if name != "DeadLetterQueueSourceArn"}
@@ -117,10 +115,23 @@ def renewed(message: Message, destination: Queue, now: float) -> dict[str, Any]:
     }
 
 
-def run(task: MoveTask, source: MessageStore, find: Find, now: Callable[[], float] = time.time) -> None:
-    """Move the messages of ``task``. ``find`` gives the queue for an ARN. Returns when the task is over."""
+def run(
+    task: MoveTask,
+    source: MessageStore,
+    find: Find,
+    now: Callable[[], float] = time.time,
+    deliver: Deliver | None = None,
+) -> None:
+    """Move the messages of ``task``. ``find`` gives the queue for an ARN. Returns when the task is over.
+
+    ``deliver`` takes a visible message out of ``source`` and puts it into a queue, and says whether it could.
+    """
+
+    def into_mailbox(message: Message, queue: Queue) -> bool:
+        return source.move(message, mailbox(queue), renewed(message, queue, now()))
+
     try:
-        failure = _move(task, source, find, now)
+        failure = _move(task, source, find, deliver or into_mailbox)
     except Exception:  # a task that died without an end would be its queue's one active task for ever
         logger.exception("the message move task %s broke", task.id)
         failure = "InternalError"
@@ -132,7 +143,7 @@ def run(task: MoveTask, source: MessageStore, find: Find, now: Callable[[], floa
             task.status = "FAILED" if failure else "COMPLETED"
 
 
-def _move(task: MoveTask, source: MessageStore, find: Find, now: Callable[[], float]) -> str | None:
+def _move(task: MoveTask, source: MessageStore, find: Find, deliver: Deliver) -> str | None:
     """Move until nothing is left, or the task is cancelled. Returns why the task has failed, if it has."""
     unknown: set[str] = set()
     pause = 1 / task.rate if task.rate else 0.0
@@ -146,7 +157,7 @@ def _move(task: MoveTask, source: MessageStore, find: Find, now: Callable[[], fl
                     return NO_QUEUE
                 queue = find(arn) if arn else None
                 if queue is not None:
-                    task.moved += source.move(message, mailbox(queue), renewed(message, queue, now()))
+                    task.moved += deliver(message, queue)
             if queue is None:
                 if task.destination_arn:
                     return NO_QUEUE
@@ -169,24 +180,14 @@ class Tasks:
         self._of: dict[str, list[MoveTask]] = {}
 
     def _source(self, arn: str) -> Queue:
-        if len(arn.split(":")) != 6:
-            raise SqsError(
-                "InvalidParameterValue",
-                "You must use this format to specify the SourceArn: "
-                "arn:<partition>:<service>:<region>:<account-id>:<resource-id>",
-            )
+        check_source_arn(arn)
         queue = self._find(arn)
         if queue is None:
             raise errors.no_such_resource("SourceArn")
         return queue
 
     def start(self, data: dict[str, Any], url: str) -> dict[str, Any]:
-        arn, target_arn, rate = self._required(data, "SourceArn"), data.get("DestinationArn"), None
-        if data.get("MaxNumberOfMessagesPerSecond") is not None:
-            rate = int(data["MaxNumberOfMessagesPerSecond"])
-            if not 1 <= rate <= MAX_RATE:
-                reason = f"Must be between 1 and {MAX_RATE}, if provided."
-                raise errors.invalid_value("MaxNumberOfMessagesPerSecond", rate, reason)
+        arn, target_arn, rate = self._required(data, "SourceArn"), data.get("DestinationArn"), checked_rate(data)
         with LOCK:
             source = self._source(arn)
             if not sources_of(self._queues(), arn):
@@ -195,9 +196,7 @@ class Tasks:
                 target = self._find(target_arn)
                 if target is None:
                     raise errors.no_such_resource("DestinationArn")
-                if bool(target["is_fifo"]) != bool(source["is_fifo"]):
-                    reason = "The destination queue must be of the same type as the source queue."
-                    raise errors.invalid_value("DestinationArn", target_arn, reason)
+                check_types(target_arn, target, source)
             tasks = self._of.setdefault(arn, [])
             if tasks and tasks[0].active:
                 raise SqsError(
@@ -215,9 +214,7 @@ class Tasks:
 
     def show(self, data: dict[str, Any], url: str) -> dict[str, Any]:
         arn = self._required(data, "SourceArn")
-        limit = int(data.get("MaxResults", 1))
-        if not 1 <= limit <= KEPT:
-            raise errors.invalid_value("MaxResults", limit, f"Must be between 1 and {KEPT}, if provided.")
+        limit = checked_limit(data)
         self._source(arn)
         return {"Results": [task.describe() for task in self._of.get(arn, [])[:limit]]}
 
@@ -228,9 +225,7 @@ class Tasks:
             task = next((task for task in self._of.get(arn, []) if task.id == task_id), None)
             if task is None:
                 raise SqsError("ResourceNotFoundException", "Task does not exist.", 404)
-            if task.status != "RUNNING":
-                text = f"Only a RUNNING message move task can be cancelled. This one is {task.status}."
-                raise SqsError("UnsupportedOperation", text)
+            check_running(task.status)
             task.status = "CANCELLING"
             task.stop.set()
         return {"ApproximateNumberOfMessagesMoved": task.moved}

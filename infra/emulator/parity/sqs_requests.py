@@ -11,8 +11,9 @@ one for an empty batch.
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from parity import sqs_errors as errors
@@ -31,6 +32,8 @@ _ENTRY_ID = re.compile(r"[A-Za-z0-9_-]{1,80}")
 _TOKEN = re.compile(r"[!-~]{1,128}")  # letters, digits and punctuation; no space
 
 Data = Mapping[str, Any]
+
+logger = logging.getLogger("parity.sqs")
 
 
 def integer(data: Data, name: str, default: int, low: int, high: int, reason: str) -> int:
@@ -111,6 +114,17 @@ def check_fifo(data: Data, *, content_based: bool, in_batch: bool) -> None:
         )
 
 
+def check_send(data: Data, *, max_size: int, queue_delay: int, fifo: bool, content_based: bool, in_batch: bool) -> int:
+    """Raise unless a queue may be sent this message. Returns the seconds that it is delayed."""
+    check_message(data, max_size, in_batch=in_batch)
+    for name in ("MessageGroupId", "MessageDeduplicationId"):
+        token(data, name)
+    delay = delay_seconds(data, queue_delay, fifo=fifo)
+    if fifo:
+        check_fifo(data, content_based=content_based, in_batch=in_batch)
+    return delay
+
+
 def deduplication_id(data: Data) -> str:
     return data.get("MessageDeduplicationId") or hashlib.sha256(data["MessageBody"].encode()).hexdigest()
 
@@ -162,3 +176,18 @@ def internal_error(entry: Data) -> dict[str, Any]:
     """How a batch reports an entry that the service itself could not handle; code and text are not verified."""
     text = "An internal error occurred. The entry has not been handled; try it again."
     return {"Id": entry.get("Id", ""), "SenderFault": False, "Code": "InternalError", "Message": text}
+
+
+def answer_each(entries: Iterable[Data], act: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+    """The answer to a batch, of which ``act`` does one entry."""
+    done: list[dict[str, Any]] = []
+    failed: list[dict[str, Any]] = []
+    for entry in entries:
+        try:
+            done.append({"Id": entry["Id"], **act(entry)})
+        except SqsError as error:
+            failed.append(batch_error(entry, error))
+        except Exception:  # the entries before it are done: the caller must hear of them, or would repeat them
+            logger.exception("the entry %r of a batch broke", entry["Id"])
+            failed.append(internal_error(entry))
+    return batch_result(done, failed)

@@ -27,13 +27,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from parity import sqs_errors as errors
-from parity.sqs_handles import Receipt, decode, encode
+from parity.sqs_attempts import Attempts, Received
+from parity.sqs_handles import Receipt, check_change, check_delete, decode, encode
 from parity.sqs_order import (
     BACK_OF_QUEUE,
     DELAYED,
@@ -47,8 +48,6 @@ from parity.sqs_order import (
     StandardOrder,
 )
 
-MAX_VISIBILITY = 43_200  # seconds, counted from the receive
-ATTEMPT_WINDOW = 300.0  # seconds in which a ReceiveRequestAttemptId is remembered
 LOCK = threading.RLock()
 
 
@@ -60,10 +59,8 @@ class DeadLetter:
     max_receives: int
 
 
-@dataclass
-class Attempt:
-    expires: float
-    receipts: list[tuple[str, str, float]]  # message id, handle, visible_at
+def _received(batch: Sequence[dict[str, Any]]) -> list[Received]:
+    return [Received(m["id"], m["receipt_handle"], m["visible_at"]) for m in batch]
 
 
 class MessageStore:
@@ -79,7 +76,7 @@ class MessageStore:
         self._counts: Counter[str] = Counter()
         self._waiting = LazyHeap("waiting", (IN_FLIGHT, DELAYED))  # by the moment at which they become visible
         self._ageing = LazyHeap("ageing", (READY, IN_FLIGHT, DELAYED))  # by the moment from which retention counts
-        self._attempts: OrderedDict[str, Attempt] = OrderedDict()
+        self._attempts = Attempts()
         self._waiters: list[Callable[[], None]] = []
 
     # -- looking ---------------------------------------------------------------------------------------------------
@@ -176,26 +173,22 @@ class MessageStore:
         visibility timeout starts anew. ``None`` when something of it was deleted, changed or expired."""
         with LOCK:
             now = self.advance()
-            while self._attempts and next(iter(self._attempts.values())).expires <= now:
-                self._attempts.popitem(last=False)
-            known = self._attempts.get(attempt)
+            known = self._attempts.known(attempt, now)
             if known is None:
                 return None
-            batch = [self._messages.get(message_id) for message_id, _, _ in known.receipts]
+            batch = [self._messages.get(received.message_id) for received in known]
             messages = [m for m in batch if m is not None and m.state == IN_FLIGHT]
-            if [(m["id"], m["receipt_handle"], m["visible_at"]) for m in messages] != known.receipts:
+            if _received(messages) != known:
                 return None
             for message in messages:
                 self._hide(message, visibility, now)
-            known.receipts = [(m["id"], m["receipt_handle"], m["visible_at"]) for m in messages]
+            self._attempts.replayed(attempt, _received(messages))
             return [dict(message) for message in messages]
 
     def remember(self, attempt: str, batch: Sequence[dict[str, Any]]) -> None:
         """Let :meth:`receive_again` know what the receive with this ReceiveRequestAttemptId returned."""
         with LOCK:
-            receipts = [(m["id"], m["receipt_handle"], m["visible_at"]) for m in batch]
-            self._attempts.pop(attempt, None)
-            self._attempts[attempt] = Attempt(self._clock() + ATTEMPT_WINDOW, receipts)
+            self._attempts.remember(attempt, _received(batch), self._clock())
 
     def delete(self, handle: str) -> bool:
         """Delete by receipt handle. False when the message stays, or is gone already: AWS calls that a success too."""
@@ -204,12 +197,8 @@ class MessageStore:
             message = self._messages.get(receipt.message_id)
             if message is None:
                 return False
-            newest = message["receive_count"] == receipt.receive
-            if self.fifo and not (newest and message.state == IN_FLIGHT):
-                raise errors.expired_handle(handle)
-            if now - receipt.at > MAX_VISIBILITY:
-                raise errors.expired_handle(handle)
-            if not newest:
+            newest, in_flight = message["receive_count"] == receipt.receive, message.state == IN_FLIGHT
+            if not check_delete(handle, fifo=self.fifo, newest=newest, in_flight=in_flight, age=now - receipt.at):
                 return False
             self._remove(message, now)
             return True
@@ -220,10 +209,9 @@ class MessageStore:
             message = self._messages.get(receipt.message_id)
             if message is None:
                 raise errors.not_available(handle)
-            if self.fifo and not (message.state == IN_FLIGHT and message["receive_count"] == receipt.receive):
-                raise errors.expired_handle(handle)
-            if int(now - message["received_at"]) + seconds > MAX_VISIBILITY:
-                raise errors.beyond_total(seconds, MAX_VISIBILITY)
+            newest, age = message["receive_count"] == receipt.receive, now - message["received_at"]
+            in_flight = message.state == IN_FLIGHT
+            check_change(handle, seconds, fifo=self.fifo, newest=newest, in_flight=in_flight, age=age)
             self._hide(message, seconds, now)
             self._wake()
 

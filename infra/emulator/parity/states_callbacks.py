@@ -12,7 +12,7 @@ down (Step Functions API Reference, the three actions). What each refuses is in 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .states_tokens import TOKENS, Refused, check_output, check_size
@@ -41,15 +41,8 @@ def refusable(operation: Callable[[dict[str, Any]], Response]) -> Callable[[dict
     return answered
 
 
-def _done() -> Response:
-    from ministack.core.responses import json_response
-
-    answer: Response = json_response({})
-    return answer
-
-
-@refusable
-def send_task_success(data: dict[str, Any]) -> Response:
+def succeed(data: Mapping[str, Any]) -> None:
+    """What SendTaskSuccess does."""
     token, output = data.get("taskToken", ""), data.get("output", "")
     check_size("output", output)
     TOKENS.look(token)  # the token before the output: a worker that is too late is told so
@@ -58,23 +51,32 @@ def send_task_success(data: dict[str, Any]) -> Response:
     from moto.stepfunctions.parser.asl.eval.callback.callback import CallbackOutcomeSuccess
 
     attempt.notify(CallbackOutcomeSuccess(callback_id=token, output=output))
-    return _done()
 
 
-@refusable
-def send_task_failure(data: dict[str, Any]) -> Response:
+def fail(data: Mapping[str, Any]) -> None:
+    """What SendTaskFailure does."""
     token = data.get("taskToken", "")
     attempt = TOKENS.take(token)
     from moto.stepfunctions.parser.asl.eval.callback.callback import CallbackOutcomeFailure
 
     attempt.notify(CallbackOutcomeFailure(callback_id=token, error=data.get("error"), cause=data.get("cause")))
-    return _done()
 
 
-@refusable
-def send_task_heartbeat(data: dict[str, Any]) -> Response:
+def beat(data: Mapping[str, Any]) -> None:
+    """What SendTaskHeartbeat does."""
     TOKENS.look(data.get("taskToken", "")).notify_heartbeat()
-    return _done()
+
+
+def _answered(does: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], Response]:
+    @refusable
+    def send(data: dict[str, Any]) -> Response:
+        from ministack.core.responses import json_response
+
+        does(data)
+        answer: Response = json_response({})
+        return answer
+
+    return send
 
 
 class Activities:
@@ -106,6 +108,6 @@ def install() -> None:
     _ = stepfunctions._send_task_success, stepfunctions._send_task_failure, stepfunctions._send_task_heartbeat
     _ = stepfunctions._activity_tasks
 
-    stepfunctions._send_task_success = send_task_success
-    stepfunctions._send_task_failure = send_task_failure
-    stepfunctions._send_task_heartbeat = send_task_heartbeat
+    stepfunctions._send_task_success = _answered(succeed)
+    stepfunctions._send_task_failure = _answered(fail)
+    stepfunctions._send_task_heartbeat = _answered(beat)

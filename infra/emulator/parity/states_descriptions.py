@@ -14,7 +14,7 @@ run that is not known, or with such a filter.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -72,15 +72,40 @@ def describe_state_machine_for_execution(data: dict[str, Any]) -> Response:
 
 @refusable
 def list_executions(data: dict[str, Any]) -> Response:
+    from ministack.services import stepfunctions as sfn
+
+    check_list(data, lambda arn: machine_of(arn)[0].kind, known_run)
+    return json_answer(listed(data, list(sfn._executions.values())))
+
+
+def check_list(data: Mapping[str, Any], kind_of: Callable[[str], str], look: Callable[[str], Any]) -> None:
+    """Raise :class:`Refused` unless executions can be listed so.
+
+    ``kind_of(arn)`` is the type of a state machine, and ``look(arn)`` looks a Map run up; both refuse what is unknown.
+    """
     check_enum("statusFilter", data.get("statusFilter"), STATUSES)
     check_enum("redriveFilter", data.get("redriveFilter"), ("REDRIVEN", "NOT_REDRIVEN"))
+    arn, run = data.get("stateMachineArn"), data.get("mapRunArn")
+    if (arn is None) == (run is None):
+        raise Refused("ValidationException", "Exactly one of stateMachineArn and mapRunArn must be given")
+    if arn is None:
+        look(str(run))
+        return
+    if data.get("redriveFilter") or data.get("statusFilter") == "PENDING_REDRIVE":
+        raise Refused("ValidationException", "Filters for redrives can be used with mapRunArn only")
+    if kind_of(arn) != "STANDARD":
+        raise Refused("StateMachineTypeNotSupported", UNSUPPORTED)
+
+
+def listed(data: Mapping[str, Any], records: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """The page that a request asks for, of all the records in the order of their starts."""
     rows: list[Row] = []
-    for arn, record in _asked_for(data).items():
+    for record in _asked_for(data, records):
         item = {key: record[key] for key in LISTED if record.get(key)}
-        rows.append((moment(record), arn, item | {"redriveCount": record.get("redriveCount", 0)}))
+        rows.append((moment(record), record["executionArn"], item | {"redriveCount": record.get("redriveCount", 0)}))
     rows.reverse()  # of those of one millisecond too the last one first
     rows.sort(key=lambda row: row[0], reverse=True)
-    return json_answer(page(data, "executions", rows, newest_first=True, longest=LONGEST_TOKEN))
+    return page(data, "executions", rows, newest_first=True, longest=LONGEST_TOKEN)
 
 
 def moment(record: Mapping[str, Any]) -> str:
@@ -89,31 +114,18 @@ def moment(record: Mapping[str, Any]) -> str:
     return str(since if record["status"] == "RUNNING" else record.get("stopDate") or since)
 
 
-def _asked_for(data: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The records that a list is about, in the order of their starts."""
-    from ministack.services import stepfunctions as sfn
-
+def _asked_for(data: Mapping[str, Any], records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     arn, run = data.get("stateMachineArn"), data.get("mapRunArn")
-    if (arn is None) == (run is None):
-        raise Refused("ValidationException", "Exactly one of stateMachineArn and mapRunArn must be given")
-    if arn is not None:
-        if data.get("redriveFilter") or data.get("statusFilter") == "PENDING_REDRIVE":
-            raise Refused("ValidationException", "Filters for redrives can be used with mapRunArn only")
-        if machine_of(arn)[0].kind != "STANDARD":
-            raise Refused("StateMachineTypeNotSupported", UNSUPPORTED)
-        names: tuple[str, ...] = ("stateMachineArn", "stateMachineVersionArn", "stateMachineAliasArn")
-    else:
-        known_run(run)
-        names = ("mapRunArn",)
     status, redriven = data.get("statusFilter"), data.get("redriveFilter")
-    return {
-        name: record
-        for name, record in list(sfn._executions.items())
+    names = ("stateMachineArn", "stateMachineVersionArn", "stateMachineAliasArn") if arn else ("mapRunArn",)
+    return [
+        record
+        for record in records
         if (arn or run) in [record.get(key) for key in names]
         and not (arn and record.get("mapRunArn"))
         and status in (None, record["status"])
         and redriven in (None, "REDRIVEN" if record.get("redriveCount") else "NOT_REDRIVEN")
-    }
+    ]
 
 
 def install() -> None:

@@ -10,8 +10,9 @@ Developer Guide, "Amazon States Language"; the histories recorded on AWS).
 and nothing else of moto runs: no server, no mocks, no store. MiniStack keeps its store of state machines, versions,
 aliases, activities, tags and executions, and its pages. The interpreter is loaded with the first call that needs it,
 because that takes about a second; every other module ``states_*`` gives it a function that changes what it owns then.
-A definition is parsed once (tens of milliseconds) and copied for each execution. Not verified: the texts of most
-refused definitions; the interpreter's are shown.
+A definition is parsed once (tens of milliseconds) and copied for each execution. Where LocalStack runs, the modules of
+its own interpreter answer to the names of moto's, and the same changes are made in them. Not verified: the texts of
+most refused definitions; the interpreter's are shown.
 """
 
 from __future__ import annotations
@@ -100,7 +101,6 @@ def load() -> None:
     global _loaded
     with _lock:
         if not _loaded:
-            _quiet_start()
             for change in [*_early, *_changes]:
                 change()
             _parser()
@@ -202,3 +202,4 @@ def check_pin() -> None:
 
 def install() -> None:
     check_pin()
+    on_load(_quiet_start, early=True)

@@ -52,7 +52,7 @@ def change() -> None:
     from moto.stepfunctions.parser.asl.eval.event.event_manager import EventManager
 
     from .states_map_live import LIVE
-    from .states_runs import RUNS
+    from .states_records import RUNS
     from .states_waits import wake
 
     add = EventManager.add_event
@@ -64,7 +64,7 @@ def change() -> None:
             if child is not None:
                 child.fill(TOO_MANY_EVENTS)
                 return len(events)
-            run = next((run for run in RUNS.all() if run.standard and run.record["events"] is events), None)
+            run = RUNS.with_history(events)
             if run is not None:
                 if run.env.is_running():
                     run.env.set_error({"error": "States.Runtime", "cause": TOO_MANY_EVENTS})

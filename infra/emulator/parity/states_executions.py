@@ -27,8 +27,9 @@ from typing import Any
 from .states_callbacks import Response, refusable
 from .states_machines import unknown_machine
 from .states_map_live import LIVE
+from .states_records import RUNS, Machine, iso, new_record
 from .states_requests import check_arn, check_name
-from .states_runs import RUNS, Machine, Run, iso, new_record
+from .states_runs import Run
 from .states_tokens import Refused, check_size
 
 NO_INPUT = "{}"
@@ -162,6 +163,13 @@ def _started(record: dict[str, Any]) -> Response:
     return answer
 
 
+def billed(record: dict[str, Any]) -> dict[str, int]:
+    """What an Express execution is billed for."""
+    seconds = datetime.fromisoformat(record["stopDate"]) - datetime.fromisoformat(record["startDate"])
+    milliseconds = max(1, -(-int(seconds.total_seconds() * 1000) // 100)) * 100
+    return {"billedMemoryUsedInMB": MEMORY_STEP, "billedDurationInMilliseconds": milliseconds}
+
+
 @refusable
 def start_sync_execution(data: dict[str, Any]) -> Response:
     from ministack.core.responses import json_response
@@ -180,9 +188,7 @@ def start_sync_execution(data: dict[str, Any]) -> Response:
     if shown["status"] != "SUCCEEDED":
         shown.pop("output", None)
         shown["status"] = "TIMED_OUT" if shown["status"] == "TIMED_OUT" else "FAILED"
-    seconds = datetime.fromisoformat(record["stopDate"]) - datetime.fromisoformat(record["startDate"])
-    billed = max(1, -(-int(seconds.total_seconds() * 1000) // 100)) * 100
-    shown["billingDetails"] = {"billedMemoryUsedInMB": MEMORY_STEP, "billedDurationInMilliseconds": billed}
+    shown["billingDetails"] = billed(record)
     answer: Response = json_response(shown)
     return answer
 

@@ -70,7 +70,7 @@ def _times() -> None:
     class Datetime:
         """The module ``datetime``, as far as the interpreter's states use it."""
 
-        datetime, timezone = Now, module.datetime.timezone
+        datetime, timezone, UTC = Now, module.datetime.timezone, UTC
 
     _ = module.datetime.datetime
     module.datetime = Datetime

@@ -24,8 +24,8 @@ from typing import Any
 
 from . import states_definition
 from .states_callbacks import Response, refusable
+from .states_records import RUNS
 from .states_requests import Row, check_arn, check_name, page
-from .states_runs import RUNS
 from .states_schema import is_expression
 from .states_tokens import Refused
 from .states_validation import check_definition
@@ -96,16 +96,20 @@ def references(definition: str) -> dict[str, list[str]]:
     return found
 
 
-def set_references(machine: dict[str, Any]) -> None:
-    """Write down what a machine's description says of its variables: what the interpreter finds, and JSONata's."""
+def variable_references(definition: str) -> dict[str, list[str]] | None:
+    """What a description says of a definition's variables: what the interpreter finds, and JSONata's."""
     from moto.stepfunctions.parser.asl.static_analyser.variable_references_static_analyser import (
         VariableReferencesStaticAnalyser,
     )
 
-    found = {name: set(names) for name, names in references(machine["definition"]).items()}
-    for name, names in VariableReferencesStaticAnalyser.process_and_get(definition=machine["definition"]).items():
+    found = {name: set(names) for name, names in references(definition).items()}
+    for name, names in VariableReferencesStaticAnalyser.process_and_get(definition=definition).items():
         found.setdefault(name, set()).update(names)
-    machine["variableReferences"] = {name: sorted(names) for name, names in found.items()} or None
+    return {name: sorted(names) for name, names in found.items()} or None
+
+
+def set_references(machine: dict[str, Any]) -> None:
+    machine["variableReferences"] = variable_references(machine["definition"])
 
 
 def body_of(answer: Response) -> dict[str, Any]:

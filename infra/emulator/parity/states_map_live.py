@@ -17,9 +17,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from . import states_waits
+from .states_records import EXPRESS_SECONDS, iso
 from .states_redrive_history import end_history
 from .states_redrive_places import silence
-from .states_runs import EXPRESS_SECONDS, iso
 
 STOP_WAIT = 5.0  # seconds, until the history says so
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Any
 
 from .states_callbacks import Response, refusable
@@ -73,20 +74,28 @@ def list_map_runs(data: dict[str, Any]) -> Response:
 
     from .states_executions import known_execution
 
-    arn = known_execution(data)["executionArn"]
-    items = [run.list_item() for run in reversed(MAP_RUNS.of(arn))]
-    rows: list[Row] = [(item["startDate"], item["mapRunArn"], item) for item in items]
-    answer: Response = json_response(page(data, "mapRuns", rows, newest_first=True))
+    answer: Response = json_response(listed(data, known_execution(data)["executionArn"]))
     return answer
 
 
+def listed(data: Mapping[str, Any], arn: str) -> dict[str, Any]:
+    """The page of an execution's Map runs that the request asks for."""
+    items = [run.list_item() for run in reversed(MAP_RUNS.of(arn))]
+    rows: list[Row] = [(str(item["startDate"]), item["mapRunArn"], item) for item in items]
+    return page(data, "mapRuns", rows, newest_first=True)
+
+
 def known_run(arn: Any) -> Any:
-    """The Map run with this ARN, or :class:`Refused`."""
+    """The Map run with this ARN in the account and Region of the request, or :class:`Refused`."""
     from ministack.core.responses import get_account_id, get_region
 
+    return run_in(arn, get_account_id(), get_region())
+
+
+def run_in(arn: Any, account: str, region: str) -> Any:
     check_arn(arn, "mapRun")
     run = MAP_RUNS.get(arn)
-    if run is None or arn.split(":")[3:5] != [get_region(), get_account_id()]:
+    if run is None or arn.split(":")[3:5] != [region, account]:
         raise Refused("ResourceNotFound", f"Resource not found: '{arn}'")
     return run
 

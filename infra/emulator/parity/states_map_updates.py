@@ -42,13 +42,17 @@ def check(data: Mapping[str, Any]) -> dict[str, Any]:
     return given
 
 
-@refusable
-def update_map_run(data: dict[str, Any]) -> Response:
-    run = known_run(data.get("mapRunArn", ""))
+def update(run: Any, data: Mapping[str, Any]) -> None:
+    """Change a run as a request says."""
     given = check(data)
     if run.status != "RUNNING":
         raise Refused("ValidationException", "A Map Run that has completed cannot be updated")
     run.update(*(given.get(member) for member in MEMBERS))  # in the order that the interpreter's method has
+
+
+@refusable
+def update_map_run(data: dict[str, Any]) -> Response:
+    update(known_run(data.get("mapRunArn", "")), data)
     return json_answer({})
 
 

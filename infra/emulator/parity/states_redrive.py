@@ -14,14 +14,16 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 from .states_callbacks import Response, refusable
 from .states_executions import known_execution
+from .states_records import RUNS, Ended, iso
 from .states_redrive_children import NO_LONGER
 from .states_redrive_rules import REDRIVABLE, Last, Requests, why_not
-from .states_runs import RUNS, Run, iso
+from .states_runs import Run
 from .states_tokens import Refused
 
 BY_MAP_RUN = "Execution was started by a Map Run and can be redriven by redriving its parent"
@@ -31,12 +33,14 @@ _redriving = threading.Lock()
 _requests = Last()
 
 
-@refusable
-def redrive_execution(data: dict[str, Any]) -> Response:
-    from ministack.core.responses import json_response
+def redriven(
+    record: dict[str, Any], token: str | None, again: Callable[[dict[str, Any], Ended], Any], machine_is_gone: bool
+) -> str:
+    """Redrive an execution, unless this request has been answered: the date of the redrive, or :class:`Refused`.
 
-    arn, token = data.get("executionArn", ""), data.get("clientToken")
-    record = known_execution(data)
+    ``again(record, stood)`` makes another run of the record, from where it stood; the run is started here.
+    """
+    arn = record["executionArn"]
     stood = REDRIVABLE.get(arn)
     if stood is not None:
         stood.over.wait(5.0)  # its end is being announced
@@ -46,27 +50,25 @@ def redrive_execution(data: dict[str, Any]) -> Response:
         date = requests.answer(token, now)
         run = None
         if date is None:
-            run = _again(record, now)
+            run = _again(record, now, again, machine_is_gone)
             date = str(record["redriveDate"])
             requests.remember(token, date, now)
             _requests.put(arn, requests)
     if run is not None:
         run.start()
-    answer: Response = json_response({"redriveDate": date})
-    return answer
+    return date
 
 
-def _again(record: dict[str, Any], now: datetime) -> Run:
+def _again(
+    record: dict[str, Any], now: datetime, again: Callable[[dict[str, Any], Ended], Any], machine_is_gone: bool
+) -> Any:
     """Another run of this execution, or :class:`Refused`."""
-    from ministack.core.responses import get_account_id, get_region
-    from ministack.services import stepfunctions as sfn
-
     arn = record["executionArn"]
     stood = REDRIVABLE.get(arn)
     reason = why_not(record, now, stood is not None)
     if "mapRunArn" in record:
         reason = BY_MAP_RUN
-    elif record["stateMachineArn"] not in sfn._state_machines:
+    elif machine_is_gone:
         reason = DELETED
     if reason is not None:
         raise Refused("ExecutionNotRedrivable", f"Execution {arn} invalid for redrive as: {reason}")
@@ -75,7 +77,7 @@ def _again(record: dict[str, Any], now: datetime) -> Run:
     before = dict(record)
     record.update(NO_LONGER, redriveCount=record.get("redriveCount", 0) + 1, redriveDate=iso(now))
     try:
-        run = Run(record, stood.machine, stood.value, get_account_id(), get_region(), stood.scope)
+        run = again(record, stood)
     except BaseException:
         record.update(before)
         raise
@@ -83,6 +85,25 @@ def _again(record: dict[str, Any], now: datetime) -> Run:
     RUNS.began(run)
     record["status"] = "RUNNING"
     return run
+
+
+def forget() -> None:
+    """Forget the requests that were answered."""
+    _requests.clear()
+
+
+@refusable
+def redrive_execution(data: dict[str, Any]) -> Response:
+    from ministack.core.responses import get_account_id, get_region, json_response
+    from ministack.services import stepfunctions as sfn
+
+    def again(record: dict[str, Any], stood: Ended) -> Run:
+        return Run(record, stood.machine, stood.value, get_account_id(), get_region(), stood.scope)
+
+    record = known_execution(data)
+    gone = record["stateMachineArn"] not in sfn._state_machines
+    answer: Response = json_response({"redriveDate": redriven(record, data.get("clientToken"), again, gone)})
+    return answer
 
 
 def install() -> None:
@@ -100,7 +121,7 @@ def install() -> None:
 
     def reset() -> None:
         forget_all()
-        _requests.clear()
+        forget()
 
     sfn.handle_request = handle_request
     sfn.reset = reset

@@ -21,10 +21,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from . import states_fields
+from .states_records import RUNS, Machine, iso, new_record
 from .states_redrive_history import begin_history, end_history, execution_context
 from .states_redrive_places import Scope, frozen
 from .states_redrive_rules import MAX_MAP_REDRIVES, UNSUCCESSFUL
-from .states_runs import RUNS, Machine, iso, new_record
 
 ABORTED = "The map run execution [{}] which was managing this resource was aborted"
 TOO_OFTEN = f"A Map run can be redriven {MAX_MAP_REDRIVES} times."
@@ -98,7 +98,7 @@ class Children:
             child.manager = env.event_manager
             env.scope = child.scope
             self._count(child, waiting, "running")
-        self._remember(child.record)
+        RUNS.child(child.record, self.scope)
         return True
 
     def end(self, child: Child, error: Any) -> None:
@@ -163,14 +163,6 @@ class Children:
             arn if kind == "execution" else f"{arn}:{uuid.uuid4()}", name, machine, given, datetime.fromisoformat(now)
         )
         return record | {"mapRunArn": self.run.map_run_arn, "itemCount": child.size}
-
-    def _remember(self, record: dict[str, Any]) -> None:
-        from ministack.core.responses import request_scope
-        from ministack.services import stepfunctions
-
-        with request_scope(*self.scope):
-            stepfunctions._executions[record["executionArn"]] = record
-        RUNS.child(record["executionArn"], self.scope)
 
     def _count(self, child: Child, before: str | None, after: str) -> None:
         for counter, number in ((self.run.item_counter, child.size), (self.run.execution_counter, 1)):

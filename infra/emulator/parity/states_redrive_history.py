@@ -49,7 +49,8 @@ def begin_history(env: Any, record: dict[str, Any], role: str) -> None:
     from moto.stepfunctions.parser.asl.eval.event.event_detail import EventDetails
     from moto.stepfunctions.parser.asl.eval.event.event_manager import EventHistoryContext, EventManager
 
-    manager, before = EventManager(), list(record["events"])
+    session = None if env.is_frame() else env.cloud_watch_logging_session  # a child has none of its own
+    manager, before = EventManager(session), list(record["events"])
     manager._event_id_gen._next_id = len(before) + 1
     if before:
         details = EventDetails(executionRedrivenEventDetails={"redriveCount": record["redriveCount"]})

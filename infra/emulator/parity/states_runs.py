@@ -7,79 +7,24 @@ Express execution lasts five minutes at most (Step Functions Developer Guide, "Q
 **MiniStack** has a thread for each execution, which begins 150 ms after the start.
 
 **Here** too an execution is one thread, which begins at once; MiniStack's record of it, with the interpreter's events
-in it, is what the API shows. A redrive is another :class:`Run` of the same record. Three bounds are ours:
-:data:`MAX_RUNNING` executions run at the same time; of those that ended the last :data:`MAX_KEPT` can be described, and
-of the child executions of Map runs the last :data:`MAX_CHILDREN`. Nothing survives the stand-in's end.
+in it, is what the API shows. A redrive is another :class:`Run` of the same record. How many run and are remembered is
+in :mod:`parity.states_records`. Nothing survives the stand-in's end.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from . import states_engine, states_waits
 from .states_callbacks import Activities
+from .states_records import KEEPERS, RUNS, Ended, Machine, Runs, iso, new_record, time_limit
 from .states_redrive_history import begin_history, end_history, execution_context
 from .states_redrive_places import Scope, frozen, silence
 from .states_redrive_rules import REDRIVABLE, UNSUCCESSFUL
 
-MAX_RUNNING = 1000
-MAX_KEPT = 10_000
-MAX_CHILDREN = 10_000
-EXPRESS_SECONDS = 300.0
-
-
-@dataclass(frozen=True)
-class Machine:
-    """What an execution needs of its state machine; later changes of it concern later executions."""
-
-    arn: str
-    name: str
-    definition: str
-    role: str
-    kind: str
-
-
-def iso(moment: datetime) -> str:
-    """A moment as the context object and the records have it."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
-
-
-def new_record(arn: str, name: str, machine: Machine, given: str, moment: datetime) -> dict[str, Any]:
-    """The record of an execution that begins, as MiniStack's pages read it."""
-    return {
-        "executionArn": arn,
-        "stateMachineArn": machine.arn,
-        "name": name,
-        "status": "RUNNING",
-        "startDate": iso(moment),
-        "stopDate": None,
-        "input": given,
-        "inputDetails": {"included": True},
-        "output": None,
-        "outputDetails": {"included": True},
-        "events": [],
-    }
-
-
-def time_limit(stated: float | None, kind: str) -> float | None:
-    """For how long an execution may run."""
-    if kind != "EXPRESS":
-        return stated
-    return EXPRESS_SECONDS if stated is None else min(stated, EXPRESS_SECONDS)
-
-
-@dataclass(frozen=True)
-class Ended:
-    """What is kept of an execution that ended without success, to redrive it."""
-
-    machine: Machine
-    value: Any
-    scope: Scope
-    over: threading.Event  # when all of its end has been written down and announced
+__all__ = ["RUNS", "Machine", "Run", "Runs", "iso", "new_record", "time_limit"]
 
 
 class Run:
@@ -105,16 +50,21 @@ class Run:
         self.settled = threading.Event()
         self.standard = machine.kind == "STANDARD"
         self._program = states_engine.program(machine.definition)
-        self.env = self._environment(scope)
+        self.env = self._environment()
+        begin_history(self.env, self.record, self.machine.role)
+        self.env.scope = scope or Scope()
+        place = self.env.scope.place
+        # It runs from here on, so it can be stopped.
+        self.env.next_state_name = place.name if place else self._program.start_at.start_at_name
 
-    def _environment(self, scope: Scope | None) -> Any:
+    def _environment(self) -> Any:
         from moto.stepfunctions.parser.asl.eval.environment import Environment
         from moto.stepfunctions.parser.asl.eval.evaluation_details import AWSExecutionDetails
         from moto.stepfunctions.parser.asl.eval.event.event_manager import EventHistoryContext
 
         account, region = self.scope
         execution = execution_context(self.record, self.value, self.machine.role)
-        env = Environment(
+        return Environment(
             aws_execution_details=AWSExecutionDetails(account=account, region=region, role_arn=self.machine.role),
             execution_type=self.machine.kind,
             context={
@@ -125,12 +75,6 @@ class Run:
             cloud_watch_logging_session=None,
             activity_store=Activities(account, region),
         )
-        begin_history(env, self.record, self.machine.role)
-        env.scope = scope or Scope()
-        place = env.scope.place
-        # It runs from here on, so it can be stopped.
-        env.next_state_name = place.name if place else self._program.start_at.start_at_name
-        return env
 
     def start(self) -> None:
         """Begin, in a thread of its own."""
@@ -156,10 +100,14 @@ class Run:
 
     def stop(self, error: str | None, cause: str | None) -> None:
         """End it as ABORTED, unless it has ended, and wait a moment until its history says so."""
+        self.halt(error, cause)
+        self.over.wait(5.0)
+
+    def halt(self, error: str | None = None, cause: str | None = None) -> None:
+        """The same, without a wait."""
         self.env.set_stop(stop_date=datetime.now(UTC), error=error, cause=cause)
         silence(self.env)
         states_waits.wake(self.env)
-        self.over.wait(5.0)
 
     def _late(self) -> None:
         with self.env._state_mutex:
@@ -192,13 +140,18 @@ class Run:
         if self.standard and status in UNSUCCESSFUL:
             stood = frozen(self.env.scope, found.get("error"))
             REDRIVABLE.put(self.record["executionArn"], Ended(self.machine, self.value, stood, self.settled))
+        self._settle(state)
         self.record["status"] = status  # last: whoever reads it finds the rest
         RUNS.ended(self)
         self.over.set()
         self.announce()
         self.settled.set()
 
+    def _settle(self, state: Any) -> None:
+        """Write the end down where else it has to be known; ``state`` is the program's last."""
+
     def announce(self) -> None:
+        """Tell the default event bus how the execution stands."""
         from ministack.core.responses import request_scope
         from ministack.services import stepfunctions
 
@@ -207,70 +160,22 @@ class Run:
                 stepfunctions._emit_execution_status_event(self.record)
 
 
-class Runs:
-    """The executions that run, and the order in which the others ended."""
+class Stored:
+    """The records in MiniStack's store."""
 
-    def __init__(self, running: int = MAX_RUNNING, kept: int = MAX_KEPT) -> None:
-        self._running: dict[str, Any] = {}
-        self._ended: OrderedDict[str, tuple[str, str]] = OrderedDict()
-        self._children: OrderedDict[str, tuple[str, str]] = OrderedDict()
-        self._most, self._kept = running, kept
-        self._lock = threading.Lock()
+    def put(self, record: dict[str, Any], scope: tuple[str, str]) -> None:
+        from ministack.core.responses import request_scope
+        from ministack.services import stepfunctions
 
-    def full(self) -> bool:
-        return len(self._running) >= self._most
+        with request_scope(*scope):
+            stepfunctions._executions[record["executionArn"]] = record
 
-    def began(self, run: Any) -> None:
-        with self._lock:
-            self._ended.pop(run.record["executionArn"], None)
-            self._running[run.record["executionArn"]] = run
-
-    def child(self, arn: str, scope: tuple[str, str]) -> None:
-        """Remember a child execution, and forget those before the last."""
-        with self._lock:
-            self._children[arn] = scope
-            old = [self._children.popitem(last=False)] if len(self._children) > MAX_CHILDREN else []
-        for name, where in old:
-            self.forget(name, where)
-
-    def get(self, arn: str) -> Any:
-        return self._running.get(arn)
-
-    def all(self) -> list[Any]:
-        with self._lock:
-            return list(self._running.values())
-
-    def ended(self, run: Any) -> None:
-        """Forget the run, and of the records that ended whatever is beyond those that are kept."""
-        arn = run.record["executionArn"]
-        forgotten = []
-        with self._lock:
-            if self._running.get(arn) is not run:
-                return  # it has been redriven already
-            self._running.pop(arn)
-            if run.standard:
-                self._ended[arn] = run.scope
-            while len(self._ended) > self._kept:
-                forgotten.append(self._ended.popitem(last=False))
-        for old, scope in forgotten:
-            self.forget(old, scope)
-
-    @staticmethod
-    def forget(arn: str, scope: tuple[str, str]) -> None:
+    def drop(self, arn: str, scope: tuple[str, str]) -> None:
         from ministack.core.responses import request_scope
         from ministack.services import stepfunctions
 
         with request_scope(*scope):
             stepfunctions._executions.pop(arn, None)
-        REDRIVABLE.take(arn)
-
-    def clear(self) -> None:
-        with self._lock:
-            self._ended.clear()
-            self._children.clear()
-
-
-RUNS = Runs()
 
 
 def install() -> None:
@@ -278,6 +183,7 @@ def install() -> None:
     from ministack.services import stepfunctions
 
     _ = request_scope, stepfunctions._executions, stepfunctions._emit_execution_status_event
+    KEEPERS.append(Stored())
     forget_all = stepfunctions.reset
 
     def reset() -> None:

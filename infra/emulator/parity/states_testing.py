@@ -26,8 +26,8 @@ from typing import Any
 from . import states_definition, states_engine, states_waits
 from .states_callbacks import Activities, Response, refusable
 from .states_machines import json_answer
+from .states_records import iso
 from .states_requests import check_enum
-from .states_runs import iso
 from .states_testing_mocks import problem
 from .states_testing_requests import check_mock, context, invalid, parsed
 from .states_testing_steps import Steps, mocked, watch

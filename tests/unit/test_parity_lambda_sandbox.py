@@ -1,0 +1,120 @@
+"""An execution environment without an emulator: what survives what, and its end."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from parity.lambda_environment import Places
+from parity.lambda_request import Request
+from parity.lambda_sandbox import Ran, Sandbox
+
+HANDLER = """
+import os, time
+
+runs = []
+path = os.environ["TMPDIR"] + "/kept"
+open(path, "a").close()
+
+def handler(event, context):
+    runs.append(1)
+    open(path, "a").write("x")
+    if event == "fail":
+        raise ValueError("asked to")
+    time.sleep(event if isinstance(event, int) else 0)
+    return [len(runs), os.path.getsize(path), os.getpid()]
+"""
+
+
+class Host:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.log: list[str] = []
+
+    def places(self) -> Places:
+        places = Places(*(self.folder / name for name in ("task", "opt", "tmp", "runtime")))
+        for place in (places.task, places.layers, places.temporary, places.runtime):
+            place.mkdir(parents=True)
+        (places.task / "index.py").write_text(HANDLER)
+        return places
+
+    def variables(self, places: Places) -> dict[str, str]:
+        return {"TMPDIR": str(places.temporary)}
+
+    def write(self, events: list[str]) -> None:
+        self.log += events
+
+
+class Function:
+    def __init__(self, folder: Path) -> None:
+        self.host = Host(folder / "environment")
+        config = {"Timeout": 1, "MemorySize": 128, "Version": "7", "Handler": "index.handler", "Runtime": "python3.12"}
+        self.sandbox = Sandbox(config, "us-east-1", self.host)
+
+    def run(self, event: Any) -> Ran:
+        return self.sandbox.run(json.dumps(event).encode(), Request(), arn="arn", values={}, headers={})
+
+    def pid(self) -> int:
+        return int(json.loads(self.run(0).payload)[2])
+
+
+@pytest.fixture
+def function(tmp_path: Path) -> Any:
+    made = Function(tmp_path)
+    yield made
+    made.sandbox.kill()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_what_an_error_leaves_and_what_a_time_out_leaves(function: Function) -> None:
+    assert json.loads(function.run(0).payload)[:2] == [1, 1]
+    assert function.run("fail").failed
+    assert json.loads(function.run(0).payload)[:2] == [3, 3]
+    late = function.run(5)
+    assert (late.failed, late.seconds) == (True, 1.0)
+    assert json.loads(late.payload)["errorType"] == "Sandbox.Timedout"
+    assert json.loads(function.run(0).payload)[:2] == [1, 5]  # a new process, the same /tmp
+    starts = [line for line in function.host.log if line.startswith("START")]
+    assert len(starts) == 5
+    assert sum("Init Duration" in line for line in function.host.log) == 1
+
+
+def test_an_end_waits_for_what_runs(function: Function) -> None:
+    pid, ran = function.pid(), []
+    running = threading.Thread(target=lambda: ran.append(json.loads(function.run("x").payload)))
+    function.sandbox._lock.acquire()  # as while an invocation runs
+    function.sandbox.end()
+    assert psutil.pid_exists(pid)
+    assert function.host.folder.exists()
+    function.sandbox._lock.release()
+    running.start()
+    running.join(10)
+    assert ran[0][0] == 2
+    assert not psutil.pid_exists(pid)
+    assert not function.host.folder.exists()
+
+
+def test_a_kill_does_not_wait(function: Function) -> None:
+    pid, ran = function.pid(), []
+    running = threading.Thread(target=lambda: ran.append(function.run(1)))
+    running.start()
+    until(lambda: sum(line.startswith("START") for line in function.host.log) == 2)
+    began = time.monotonic()
+    function.sandbox.kill()
+    running.join(10)
+    assert time.monotonic() - began < 0.9
+    assert json.loads(ran[0].payload)["errorType"] == "Runtime.ExitError"
+    assert not psutil.pid_exists(pid)
+    assert not function.host.folder.exists()
