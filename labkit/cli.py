@@ -61,7 +61,7 @@ def up(
             companion = embedded.beside(found.endpoint).ensure()
             print(f"  beside it, the stand-in at {companion.endpoint} answers for {', '.join(found.lacking)}.")
         if target and targets.chosen() != target:
-            print("  `LABKIT_TARGET=localstack make lab` opens the course on it; `labkit down` ends it.")
+            print("  `LABKIT_TARGET=localstack make lab` opens the course on it. `labkit down` ends what began here.")
         return
     if name == "aws":
         if targets.chosen() != name:
@@ -79,9 +79,8 @@ def down() -> None:
 
     port = embedded.SERVER.stop()
     print("embedded: none was running." if port is None else f"embedded: ended (port {port or 'not recorded'}).")
-    ended = localstack.stop()
-    if embedded.beside("").stop() is not None:
-        ended.append("the stand-in beside it")
+    beside = ["the stand-in beside it"] if embedded.beside("").stop() is not None else []
+    ended = [*localstack.stop(), *beside]
     print(f"localstack: ended {' and '.join(ended)}." if ended else "localstack: none was running.")
 
 

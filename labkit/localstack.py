@@ -7,6 +7,8 @@ and nothing else.
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import os
 import shutil
@@ -14,6 +16,8 @@ import subprocess
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 from labkit import loopback
 from labkit.errors import EndpointDown, TargetError
@@ -23,6 +27,7 @@ from labkit.servers import Running, Server
 USUAL = f"http://{loopback.HOST}:{loopback.PREFERRED_PORT}"
 PATIENCE = 15.0  # seconds for one that runs: it loads a service with its first call, which takes some seconds
 PULL_LIMIT = 900.0  # seconds; the image has half a gigabyte
+DOWN_LIMIT = 60.0  # seconds
 CONTAINER = "agent-fleet-lab-localstack"  # as in the compose file
 
 SERVER = Server(
@@ -37,7 +42,15 @@ SERVER = Server(
     limit=60.0,  # measured 6 to 9 on two cores
 )
 # What the community edition does not answer for; the embedded stand-in does, beside it.
-LACKING = ("appconfig", "appconfigdata", "bedrock", "bedrock-agentcore", "bedrock-runtime", "pipes")
+LACKING = (
+    "appconfig",
+    "appconfigdata",
+    "bedrock",
+    "bedrock-agentcore",
+    "bedrock-agentcore-control",
+    "bedrock-runtime",
+    "pipes",
+)
 
 
 @dataclass(frozen=True)
@@ -69,7 +82,7 @@ def pointed_at() -> str | None:
     try:
         endpoint = str(get_service_endpoint("sqs")).rstrip("/")
         urllib.request.Request(endpoint)
-    except ValueError as error:
+    except (ValueError, RuntimeError) as error:
         raise TargetError(f"LOCALSTACK_HOST or AWS_ENDPOINT_URL names no address: {error}.") from error
     if not endpoint.startswith(("http://", "https://")):
         raise TargetError(f"AWS_ENDPOINT_URL is {endpoint!r}; an endpoint begins with http:// or https://.")
@@ -97,10 +110,20 @@ def find() -> Found | None:
         return _look(named, ours)
     if ours:
         return _look(ours.endpoint, ours)
-    for endpoint in (_container(), USUAL):
+    for endpoint in (_container(), None if _of_another_home() else USUAL):
         if endpoint and _is_localstack(endpoint) and loopback.answers(endpoint, PATIENCE):
             return _look(endpoint, None)
     return None
+
+
+def _of_another_home() -> bool:
+    """Whether another home's process listens on the usual port: its labs have the same accounts as ours."""
+    words = ["--port", str(loopback.PREFERRED_PORT)]
+    for process in psutil.process_iter(["cmdline"]):
+        command = process.info["cmdline"] or []
+        if command[1:3] == ["-m", SERVER.module] and command[3:5] == words:
+            return True  # it is none of ours, which was looked for before
+    return False
 
 
 def _is_localstack(endpoint: str) -> bool:
@@ -125,12 +148,12 @@ def ensure(*, docker: bool = False, port: int | None = None) -> Found:
 
 
 def stop() -> list[str]:
-    """End what was started here; returns what that was, in words."""
+    """End what was started here; returns what that was, in words. Raises :class:`EndpointDown` when Docker does not."""
     ended = []
     if SERVER.stop() is not None:
         ended.append("LocalStack (host mode)")
     if _container_record().exists():
-        _compose("down")
+        _compose("down", limit=DOWN_LIMIT)
         _container_record().unlink(missing_ok=True)
         ended.append("LocalStack (Docker)")
     return ended
@@ -153,7 +176,7 @@ def _page(endpoint: str, path: str) -> dict[str, object]:
     try:
         with loopback.DIRECT.open(f"{endpoint}/{path}", timeout=5) as response:
             page = json.load(response)
-    except (OSError, ValueError):
+    except (OSError, ValueError, http.client.HTTPException):
         return {}
     return page if isinstance(page, dict) else {}
 
@@ -182,12 +205,12 @@ def _container() -> str | None:
         return None
 
 
-def _compose(*words: str, **variables: str) -> None:
+def _compose(*words: str, limit: float, **variables: str) -> None:
     file = repository() / "infra" / "localstack" / "compose.yaml"
     command = ["docker", "compose", "--file", str(file), *words]
     try:
         done = subprocess.run(
-            command, check=False, capture_output=True, text=True, timeout=PULL_LIMIT, env={**os.environ, **variables}
+            command, check=False, capture_output=True, text=True, timeout=limit, env={**os.environ, **variables}
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise EndpointDown(f"Docker did not do `{' '.join(command)}`: {error}") from error
@@ -201,11 +224,15 @@ def _start_container(port: int | None) -> Found:
     home().mkdir(parents=True, exist_ok=True)
     _container_record().write_text(f"{chosen}\n")  # at once: whoever comes after an interruption must find it
     try:
-        _compose("up", "--detach", "--wait", LABKIT_LOCALSTACK_PORT=str(chosen))
+        _compose("up", "--detach", "--wait", limit=PULL_LIMIT, LABKIT_LOCALSTACK_PORT=str(chosen))
         endpoint = f"http://{loopback.HOST}:{chosen}"
         if not loopback.answers(endpoint, timeout=SERVER.limit):
             raise EndpointDown(f"the container {CONTAINER} was started and does not answer at {endpoint}.")
-    except BaseException:
-        stop()
+    except BaseException as error:
+        with contextlib.suppress(EndpointDown):  # the first fault is the one to tell
+            _compose("down", limit=DOWN_LIMIT)
+        _container_record().unlink(missing_ok=True)
+        if isinstance(error, EndpointDown):
+            raise EndpointDown(f"{error} `labkit up --target localstack --host-mode` does without Docker.") from error
         raise
     return _look(endpoint, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import socket
 import urllib.request
@@ -32,7 +33,7 @@ def answers(endpoint: str, timeout: float = 2.0) -> bool:
         try:
             with DIRECT.open(request, timeout=timeout) as response:
                 json.load(response)
-        except (OSError, ValueError):  # URLError and timeouts are OSErrors
+        except (OSError, ValueError, http.client.HTTPException):  # URLError and timeouts are OSErrors
             return False
     return True
 

@@ -98,7 +98,7 @@ class Server:
         try:
             found = json.loads(self._record().read_text())
             known = Running(int(found["pid"]), int(found["port"]), str(found["version"]), str(found["code"]))
-        except (OSError, ValueError, KeyError, TypeError, OverflowError):
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
             return None  # absent, cut off in the middle or not ours: as good as not there
         return known if known.pid > 0 and 0 < known.port < 65_536 else None
 
@@ -127,6 +127,16 @@ class Server:
     def ours(self) -> list[psutil.Process]:
         """Every such process of this home, recorded or not: a start may have been cut off before its record."""
         return [process for process in psutil.process_iter(["cmdline"]) if self._is_ours(process.info["cmdline"])]
+
+    def left_behind(self) -> list[psutil.Process]:
+        """Processes that a Lambda handler has detached from its own: their HOME is a folder in ours."""
+        inside = f"{self.home()}{os.sep}"
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                if process.environ().get("HOME", "").startswith(inside):
+                    found.append(process)
+        return found
 
     def digest(self) -> str:
         """A digest of what it is started with: after a ``git pull`` the one that runs is not the one that is here."""
@@ -182,7 +192,7 @@ class Server:
             note = f"the one that ran on port {known.port} had ended (see {self.log_file().name}); started again, empty"
             if self.log_file().exists():
                 self.log_file().replace(self.log_file().with_suffix(".previous.log"))
-        _end(self.ours())
+        self._end_all()
         if port is not None and not port_is_free(port):
             raise EndpointDown(
                 f"port {port} is in use by another program; choose another or leave the choice to labkit."
@@ -281,6 +291,10 @@ class Server:
 
     # -- ending ----------------------------------------------------------------------------------------------------
 
+    def _end_all(self) -> None:
+        _end(self.ours())
+        _end(self.left_behind())
+
     def stop(self) -> int | None:
         """End this home's server with all its children and remove what it wrote, but for its log.
 
@@ -291,7 +305,7 @@ class Server:
         with self._locked():
             known, running_now = self.recorded(), self.ours()
             self._record().unlink(missing_ok=True)
-            _end(running_now)
+            self._end_all()
             if (self.home() / MARK).exists():
                 shutil.rmtree(self.home(), ignore_errors=True)
             if not running_now:

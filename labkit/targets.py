@@ -70,7 +70,8 @@ class Target:
                     endpoint_url=endpoint,
                     aws_access_key_id=account,
                     aws_secret_access_key="lab",
-                    config=config.merge(Config(proxies={}, s3={"addressing_style": "path"})),
+                    # The emulators have one name: StartSyncExecution and others would be sent to sync-127.0.0.1.
+                    config=config.merge(Config(proxies={}, inject_host_prefix=False, s3={"addressing_style": "path"})),
                 )
         except (BotoCoreError, ValueError) as error:
             raise TargetError(f"no client for {service}: {error}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import io
 import json
@@ -18,6 +19,7 @@ from typing import Any
 
 import psutil
 import pytest
+from botocore.exceptions import ClientError
 
 from labkit import localstack
 from labkit.servers import Running
@@ -145,6 +147,58 @@ def _is_zombie(process: psutil.Process) -> bool:
         return process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
+
+
+DETACHES = """
+import os, sys
+
+def handler(event, context):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.execv(sys.executable, [sys.executable, "-c", "import time; time.sleep(600)"])
+        os._exit(0)
+    os.wait()
+"""
+
+
+def test_what_a_handler_detaches_ends_with_it(running: Running) -> None:
+    invoke(function(connected(running), DETACHES))
+    until(lambda: len(localstack.SERVER.left_behind()) >= 2, "the handler and what it has detached")
+    left = localstack.SERVER.left_behind()
+    localstack.stop()
+    assert not [each for each in left if each.is_running() and not _is_zombie(each)]
+
+
+def test_two_homes_do_not_share_objects(running: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = connected(running).client("s3", ACCOUNT)
+    first.create_bucket(Bucket="shared-name")
+    monkeypatch.setenv("LABKIT_HOME", str(tmp_path / "other"))
+    try:
+        second = on_localstack(localstack.ensure()).client("s3", ACCOUNT)
+        second.create_bucket(Bucket="shared-name")
+        second.delete_bucket(Bucket="shared-name")
+        first.put_object(Bucket="shared-name", Key="large", Body=b"x" * 3_000_000)
+        assert first.head_object(Bucket="shared-name", Key="large")["ContentLength"] == 3_000_000
+    finally:
+        localstack.stop()
+
+
+@pytest.mark.parametrize(
+    "condition", ["a =", "attribute_not_exists()", "#x = :x", "size(k) > :missing", "NOT", "k IN ()"]
+)
+def test_an_expression_that_cannot_be_read_is_refused(shared: Running, condition: str) -> None:
+    table = Target("localstack", shared.endpoint, "us-east-1", "").client("dynamodb", ACCOUNT)
+    with contextlib.suppress(table.exceptions.ResourceInUseException):
+        table.create_table(
+            TableName="t",
+            KeySchema=[{"AttributeName": "k", "KeyType": "HASH"}],
+            AttributeDefinitions=[{"AttributeName": "k", "AttributeType": "S"}],
+            BillingMode="PAY_PER_REQUEST",
+        )
+    with pytest.raises(ClientError) as refused:
+        table.put_item(TableName="t", Item={"k": {"S": "a"}}, ConditionExpression=condition)
+    assert refused.value.response["Error"]["Code"] == "ValidationException"
 
 
 def test_one_that_was_killed_is_started_again(running: Running) -> None:

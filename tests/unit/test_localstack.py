@@ -147,6 +147,34 @@ def test_a_container_that_does_not_answer_is_taken_down(docker: Path, monkeypatc
     assert docker.read_text().splitlines()[-1].endswith(" down")
 
 
+def test_docker_that_fails_is_named_and_can_be_done_without(docker: Path) -> None:
+    docker.parent.joinpath("bin", "docker").write_text(
+        '#!/bin/sh\n[ "$1" = info ] || { echo no network >&2; exit 1; }\n'
+    )
+    with pytest.raises(EndpointDown, match=r"up --detach --wait`: no network .*--host-mode"):
+        localstack.ensure(docker=True)
+    assert localstack.stop() == []
+
+
+def test_a_container_that_cannot_be_ended_does_not_keep_the_rest_alive(home: Path, docker: Path) -> None:
+    companion = embedded.beside("http://127.0.0.1:9").ensure()
+    (home / "localstack-container").write_text("4599")
+    docker.parent.joinpath("bin", "docker").write_text("#!/bin/sh\nexit 1\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "labkit.cli", "down"], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert "Docker did not do" in done.stderr
+    assert embedded.beside("").process(companion) is None
+
+
+@pytest.mark.parametrize("value", ["http://x", "a:b:c"])
+def test_a_host_that_is_none_is_a_sentence(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("LOCALSTACK_HOST", value)
+    with pytest.raises(TargetError):
+        localstack.find()
+
+
 def test_a_notebook_starts_no_container(docker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LABKIT_TARGET", "localstack")
     with pytest.raises(SetupError, match="type `make localstack` in the repository"):

@@ -36,7 +36,7 @@ def environment(port: int, home: Path) -> dict[str, str]:
         "LAMBDA_RUNTIME_EXECUTOR": "process",
         **{
             f"PROVIDER_OVERRIDE_{name}": "lab"
-            for name in ("CLOUDWATCH", "DYNAMODB", "EVENTS", "LAMBDA", "SQS", "STEPFUNCTIONS")
+            for name in ("CLOUDWATCH", "DYNAMODB", "EVENTS", "LAMBDA", "S3", "SQS", "STEPFUNCTIONS")
         },
     }
 

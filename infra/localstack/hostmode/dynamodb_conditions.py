@@ -74,8 +74,31 @@ def refused(request: Mapping[str, Any], parser: type) -> str | None:
     return None
 
 
+def _parsing() -> None:
+    """What moto's parser stumbles over is the caller's fault, and no internal error."""
+    from moto.dynamodb import comparisons
+    from moto.dynamodb.exceptions import MockValidationException
+
+    parse = comparisons.ConditionExpressionParser.parse
+
+    def parsed(self: Any) -> Any:
+        try:
+            return parse(self)
+        except MockValidationException:
+            raise
+        except Exception as error:
+            # AWS names the token; this sentence is not AWS's.
+            raise MockValidationException(
+                f"Invalid expression: it cannot be read ({error or type(error).__name__})"
+            ) from error
+
+    comparisons.ConditionExpressionParser.parse = parsed
+
+
 def install() -> None:
     from moto.dynamodb import comparisons
+
+    _parsing()
 
     def comparing(sign: str) -> Callable[[Any, Any], bool]:
         def expr(self: Any, item: Any) -> bool:

@@ -60,6 +60,18 @@ def lambda_() -> Service:
     return Service.for_provider(LambdaProvider())
 
 
+@aws_provider(api="s3", name="lab")
+def s3() -> Service:
+    """S3 whose larger objects lie below the home, and not in a folder that all of a machine's LocalStacks share."""
+    import tempfile
+
+    from localstack.services.s3 import provider
+
+    _ = provider.DEFAULT_S3_TMP_DIR
+    provider.DEFAULT_S3_TMP_DIR = tempfile.mkdtemp(prefix="s3-")
+    return Service.for_provider(provider.S3Provider())
+
+
 @aws_provider(api="stepfunctions", name="lab")
 def stepfunctions() -> Service:
     _mend("states")
