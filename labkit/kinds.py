@@ -13,26 +13,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from labkit import kinds_appconfig
 from labkit.errors import LabError
-from labkit.sweep import Kind, patiently
+from labkit.sweep import Kind, pages, patiently
 
 Client = Any
 
 LOGS = "/aws/lambda/"  # what a function's log group is called, before the function's name
-
-
-def _pages(client: Client, operation: str, key: str, **arguments: Any) -> Iterator[Any]:
-    if client.can_paginate(operation):
-        for page in client.get_paginator(operation).paginate(**arguments):
-            yield from page.get(key, [])
-        return
-    token: dict[str, str] = {}
-    while True:
-        page = getattr(client, operation)(**arguments, **token)
-        yield from page.get(key, [])
-        if not page.get("NextToken"):
-            return
-        token = {"NextToken": page["NextToken"]}
 
 
 def _until_gone(what: str, look: Callable[[], object], gone: type[Exception], within: float) -> None:
@@ -49,7 +36,7 @@ def _until_gone(what: str, look: Callable[[], object], gone: type[Exception], wi
 
 
 def _mappings(client: Client, prefix: str) -> Iterator[str]:
-    for mapping in _pages(client, "list_event_source_mappings", "EventSourceMappings"):
+    for mapping in pages(client, "list_event_source_mappings", "EventSourceMappings"):
         # The function's name is the seventh part of its ARN; a mapping has no name of its own to begin with ours.
         if mapping["FunctionArn"].split(":")[6].startswith(prefix):
             yield mapping["UUID"]
@@ -72,7 +59,7 @@ def _ask_to_delete_mapping(client: Client, uuid: str, within: float = 60.0) -> N
 
 
 def _machines(sfn: Client, prefix: str) -> Iterator[str]:
-    for machine in _pages(sfn, "list_state_machines", "stateMachines"):
+    for machine in pages(sfn, "list_state_machines", "stateMachines"):
         if machine["name"].startswith(prefix):
             yield machine["stateMachineArn"]
 
@@ -95,7 +82,7 @@ def delete_machine(sfn: Client, arn: str, within: float = 60.0) -> None:
 def _ask_to_delete_machine(sfn: Client, arn: str) -> None:
     with contextlib.suppress(sfn.exceptions.StateMachineDoesNotExist, sfn.exceptions.StateMachineTypeNotSupported):
         # Express ones cannot be listed, and end by themselves within minutes.
-        running = list(_pages(sfn, "list_executions", "executions", stateMachineArn=arn, statusFilter="RUNNING"))
+        running = list(pages(sfn, "list_executions", "executions", stateMachineArn=arn, statusFilter="RUNNING"))
         for execution in running:
             with contextlib.suppress(sfn.exceptions.ExecutionDoesNotExist):
                 patiently(
@@ -106,13 +93,13 @@ def _ask_to_delete_machine(sfn: Client, arn: str) -> None:
 
 
 def _activities(sfn: Client, prefix: str) -> Iterator[str]:
-    for activity in _pages(sfn, "list_activities", "activities"):
+    for activity in pages(sfn, "list_activities", "activities"):
         if activity["name"].startswith(prefix):
             yield activity["activityArn"]
 
 
 def _pipes(pipes: Client, prefix: str) -> Iterator[str]:
-    for pipe in _pages(pipes, "list_pipes", "Pipes", **({"NamePrefix": prefix} if prefix else {})):
+    for pipe in pages(pipes, "list_pipes", "Pipes", **({"NamePrefix": prefix} if prefix else {})):
         yield pipe["Name"]
 
 
@@ -139,7 +126,7 @@ def _pipe_tags(pipes: Client, name: str) -> Mapping[str, str]:
 
 
 def _functions(client: Client, prefix: str) -> Iterator[str]:
-    for function in _pages(client, "list_functions", "Functions"):
+    for function in pages(client, "list_functions", "Functions"):
         if function["FunctionName"].startswith(prefix):
             yield function["FunctionName"]
 
@@ -149,12 +136,12 @@ def _delete_function(client: Client, name: str) -> None:
 
 
 def _log_groups(logs: Client, prefix: str) -> Iterator[str]:
-    for group in _pages(logs, "describe_log_groups", "logGroups", logGroupNamePrefix=f"{LOGS}{prefix}"):
+    for group in pages(logs, "describe_log_groups", "logGroups", logGroupNamePrefix=f"{LOGS}{prefix}"):
         yield group["logGroupName"]
 
 
 def _queues(sqs: Client, prefix: str) -> Iterator[str]:
-    for url in _pages(sqs, "list_queues", "QueueUrls", **({"QueueNamePrefix": prefix} if prefix else {})):
+    for url in pages(sqs, "list_queues", "QueueUrls", **({"QueueNamePrefix": prefix} if prefix else {})):
         yield url.rsplit("/", 1)[1]
 
 
@@ -163,7 +150,7 @@ def _delete_queue(sqs: Client, name: str) -> None:
 
 
 def _buses(events: Client, prefix: str) -> Iterator[str]:
-    for bus in _pages(events, "list_event_buses", "EventBuses", **({"NamePrefix": prefix} if prefix else {})):
+    for bus in pages(events, "list_event_buses", "EventBuses", **({"NamePrefix": prefix} if prefix else {})):
         if bus["Name"] != "default":
             yield bus["Name"]
 
@@ -172,23 +159,21 @@ def _rules(events: Client, prefix: str) -> Iterator[str]:
     for bus in ("default", *_buses(events, prefix)):
         below = prefix if bus == "default" and prefix else ""
         arguments = {"NamePrefix": below} if below else {}
-        for rule in _pages(events, "list_rules", "Rules", EventBusName=bus, **arguments):
+        for rule in pages(events, "list_rules", "Rules", EventBusName=bus, **arguments):
             if not rule.get("ManagedBy"):
                 yield f"{bus}/{rule['Name']}"
 
 
 def _delete_rule(events: Client, path: str) -> None:
     bus, _, rule = path.partition("/")
-    targets = [
-        target["Id"] for target in _pages(events, "list_targets_by_rule", "Targets", Rule=rule, EventBusName=bus)
-    ]
+    targets = [target["Id"] for target in pages(events, "list_targets_by_rule", "Targets", Rule=rule, EventBusName=bus)]
     if targets:
         events.remove_targets(Rule=rule, EventBusName=bus, Ids=targets)
     events.delete_rule(Name=rule, EventBusName=bus)
 
 
 def _archives(events: Client, prefix: str) -> Iterator[str]:
-    for archive in _pages(events, "list_archives", "Archives", **({"NamePrefix": prefix} if prefix else {})):
+    for archive in pages(events, "list_archives", "Archives", **({"NamePrefix": prefix} if prefix else {})):
         yield archive["ArchiveName"]
 
 
@@ -199,21 +184,21 @@ def _buckets(s3: Client, prefix: str) -> Iterator[str]:
 
 
 def _delete_bucket(s3: Client, name: str) -> None:
-    keys = [{"Key": item["Key"]} for item in _pages(s3, "list_objects_v2", "Contents", Bucket=name)]
+    keys = [{"Key": item["Key"]} for item in pages(s3, "list_objects_v2", "Contents", Bucket=name)]
     for start in range(0, len(keys), 1000):  # what one DeleteObjects call takes
         s3.delete_objects(Bucket=name, Delete={"Objects": keys[start : start + 1000], "Quiet": True})
     s3.delete_bucket(Bucket=name)
 
 
 def _tables(dynamodb: Client, prefix: str) -> Iterator[str]:
-    for name in _pages(dynamodb, "list_tables", "TableNames"):
+    for name in pages(dynamodb, "list_tables", "TableNames"):
         if name.startswith(prefix):
             yield name
 
 
 def _alarms(cloudwatch: Client, prefix: str) -> Iterator[str]:
     arguments = {"AlarmNamePrefix": prefix} if prefix else {}
-    for alarm in _pages(cloudwatch, "describe_alarms", "MetricAlarms", **arguments):
+    for alarm in pages(cloudwatch, "describe_alarms", "MetricAlarms", **arguments):
         yield alarm["AlarmName"]
 
 
@@ -255,7 +240,7 @@ def _function_tags(client: Client, name: str) -> Mapping[str, str]:
 def _log_group_tags(logs: Client, name: str) -> Mapping[str, str]:
     [arn] = [
         group["arn"].removesuffix(":*")
-        for group in _pages(logs, "describe_log_groups", "logGroups", logGroupNamePrefix=name)
+        for group in pages(logs, "describe_log_groups", "logGroups", logGroupNamePrefix=name)
         if group["logGroupName"] == name
     ]
     tags: Mapping[str, str] = logs.list_tags_for_resource(resourceArn=arn).get("tags", {})
@@ -296,5 +281,6 @@ KINDS: tuple[Kind, ...] = (
     Kind("sqs", "queue", _queues, _delete_queue, _queue_tags),
     Kind("s3", "bucket", _buckets, _delete_bucket, _bucket_tags),
     Kind("dynamodb", "table", _tables, lambda db, name: db.delete_table(TableName=name), _table_tags),
+    *kinds_appconfig.KINDS,
     Kind("cloudwatch", "alarm", _alarms, lambda cw, name: cw.delete_alarms(AlarmNames=[name]), _alarm_tags),
 )

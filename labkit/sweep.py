@@ -70,6 +70,21 @@ def patiently(
         wait = min(2.0, wait * 1.5)
 
 
+def pages(client: Any, operation: str, key: str, **arguments: Any) -> Iterator[Any]:
+    """Every item under ``key`` of a list operation, page by page."""
+    if client.can_paginate(operation):
+        for page in client.get_paginator(operation).paginate(**arguments):
+            yield from page.get(key, [])
+        return
+    token: dict[str, str] = {}
+    while True:
+        page = getattr(client, operation)(**arguments, **token)
+        yield from page.get(key, [])
+        if not page.get("NextToken"):
+            return
+        token = {"NextToken": page["NextToken"]}
+
+
 def find(service: str, client: Client, scope: Scope) -> list[tuple[Kind, str]]:
     """Everything of ``service`` that belongs to ``scope``."""
     from labkit.kinds import KINDS

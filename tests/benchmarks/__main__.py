@@ -17,7 +17,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks import control_plane, work_plane
+from tests.benchmarks import control_plane, gate, work_plane
 from tests.benchmarks.measure import ROUNDS, Row, seconds
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -123,7 +123,16 @@ def main() -> None:
         from labkit import embedded
 
         try:
-            rows = [startup(), imports(), loop(), batches(), throughput(), *work_plane.rows(), *control_plane.rows()]
+            rows = [
+                startup(),
+                imports(),
+                loop(),
+                batches(),
+                throughput(),
+                *work_plane.rows(),
+                *control_plane.rows(),
+                *gate.rows(),
+            ]
             rows += notebooks()
         finally:
             embedded.SERVER.stop()

@@ -28,6 +28,15 @@ LIGHT_MODULES = (
     "labkit.work.packages",
     "labkit.work.processes",
     "labkit.work.worker",
+    "labkit.work.broker",
+    "labkit.work.gateway",
+    "labkit.work.supervisor",
+    "labkit.routing.gate",
+    "labkit.routing.provider",
+    "labkit.routing.router",
+    "labkit.state.identity",
+    "labkit.state.memory",
+    "labkit.state.sessions",
     "labkit.ops.triage",
 )
 

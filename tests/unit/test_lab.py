@@ -81,6 +81,22 @@ def test_closing_removes_everything_and_says_so(learner: str, capsys: pytest.Cap
         lab.client("sqs")
 
 
+def test_a_configuration_with_all_that_is_in_it_goes(learner: str, capsys: pytest.CaptureFixture[str]) -> None:
+    lab = Lab.open("configured")
+    appconfig = lab.client("appconfig")
+    application = appconfig.create_application(Name="fleet")["Id"]
+    appconfig.create_environment(ApplicationId=application, Name="course")
+    profile = appconfig.create_configuration_profile(ApplicationId=application, Name="agents", LocationUri="hosted")
+    appconfig.create_hosted_configuration_version(
+        ApplicationId=application, ConfigurationProfileId=profile["Id"], Content=b"{}", ContentType="application/json"
+    )
+    appconfig.create_deployment_strategy(
+        Name="at-once", DeploymentDurationInMinutes=0, GrowthFactor=100, ReplicateTo="NONE"
+    )
+    lab.close()
+    assert "removed 1 configuration application, 1 deployment strategy; 0 resources" in capsys.readouterr().out
+
+
 def test_opening_again_removes_what_an_interrupted_run_left(learner: str) -> None:
     script = (
         "import os; from labkit import Lab; lab = Lab.open('cut-off'); "

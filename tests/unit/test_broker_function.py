@@ -1,0 +1,174 @@
+"""The broker as a Lambda function behind a queue: faults of the model, dead letters with their reason, nothing lost."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from labkit import Lab
+from labkit.control.envelope import Envelope
+from labkit.ops import triage
+from labkit.routing.conversation import Conversation
+from labkit.routing.faults import Call, Down, Fault, Latency
+from labkit.routing.provider import Answer, Provider, Script, ToolCall
+from labkit.state.idempotency import IdempotencyStore, Work
+from labkit.work.capability_store import CapabilityStore
+from labkit.work.functions import Function
+from labkit.work.mappings import visibility_for
+from labkit.work.queues import Queue
+
+from . import test_broker
+from .test_broker import MODEL, record
+
+TODAY = datetime.now(UTC).isoformat()
+TIMEOUT = 8  # seconds of the function
+AGENTS = ("coder", "researcher")
+
+
+def event(n: int, says: str = "work", **fields: Any) -> dict[str, Any]:
+    return test_broker.event(n, says, **{"issued_at": TODAY, **fields})
+
+
+def says(asked: Conversation) -> Any:
+    """Both agents, or a tool that nobody offered."""
+    if "unhelpful" in asked.prompt:
+        return ToolCall("poet", {}, invented=True)
+    return Answer(calls=tuple(ToolCall(agent, {"task": "work"}) for agent in AGENTS))
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    with Provider(Script(says)) as made:
+        yield made
+
+
+class Fleet:
+    """Queue, function, agents' queues."""
+
+    def __init__(
+        self,
+        lab: Lab,
+        provider: Provider,
+        *,
+        visibility: int,
+        receives: int = 3,
+        batch: int = 1,
+        timeout: int = TIMEOUT,
+    ) -> None:
+        self.inbound = Queue.create(lab, "inbound", visibility=visibility, dlq=True, max_receives=receives)
+        self.queues = {agent: Queue.create(lab, agent) for agent in AGENTS}
+        kept = CapabilityStore.create(lab, "fleet")
+        kept.deploy([record(agent, queue.url) for agent, queue in self.queues.items()])
+        table = IdempotencyStore.create(lab, "decisions").table
+        self.function = Function.deploy(
+            lab,
+            "agent-broker",
+            env={
+                "CAPABILITIES": kept.place,
+                "DECISIONS_TABLE": table,
+                "MODEL_ID": MODEL,
+                "MODEL_SECONDS": "1",
+                "MODEL_TRIES": "2",
+                "AWS_ENDPOINT_URL_BEDROCK_RUNTIME": provider.bedrock_url,
+            },
+            timeout=timeout,
+        )
+        self.function.map_queue(self.inbound, batch_size=batch)
+
+    def settle(self, seconds: float) -> None:
+        """Until nothing is left in the inbound queue."""
+        end = time.monotonic() + seconds
+        while self.inbound.depth().total:
+            assert time.monotonic() < end, f"{self.inbound.depth()} after {seconds} s"
+            time.sleep(0.1)
+
+    def work(self) -> Counter[Work]:
+        """What the consumers would claim, with the number of copies."""
+        found: Counter[Work] = Counter()
+        for agent, queue in self.queues.items():
+            queue.consume(lambda message, agent=agent: found.update([Work.of(Envelope.parse(message.body), agent)]))  # type: ignore[misc]
+        return found
+
+    def lines(self) -> list[dict[str, Any]]:
+        logged = [line for line in self.function.logs() if line.startswith("{")]
+        return [found for line in logged if "broker" in (found := json.loads(line))]
+
+
+class Every(Fault):
+    """Every tenth call fails, by turns with 429 and with 500."""
+
+    order = 6
+
+    def __init__(self) -> None:
+        self.calls = itertools.count(1)
+
+    def meet(self, call: Call) -> None:
+        if (number := next(self.calls)) % 10 == 0:
+            Down("throttled" if number % 20 else "error").meet(call)
+
+
+def test_a_hundred_events_with_a_tenth_of_the_calls_failing(lab: Lab, provider: Provider) -> None:
+    fleet = Fleet(lab, provider, visibility=30, timeout=12, receives=6, batch=3)
+    provider.switch("*", Every())
+    fleet.inbound.send_batch([event(n) for n in range(100)])
+    fleet.inbound.send_batch([event(n) for n in range(0, 100, 10)])  # and a tenth of them twice
+    fleet.settle(90)
+    work = fleet.work()
+    assert provider.hits.by_model[MODEL] == {"ok": 100, "throttled": 6, "error": 5}
+    assert set(work) == {Work.of(each, each.agent_class) for each in expected()}, "nothing is lost, nothing invented"
+    assert work.total() == 200, "nothing is sent twice"
+    assert fleet.inbound.dlq is not None
+    assert fleet.inbound.dlq.depth().total == 0
+    said = Counter(line["broker"] for line in fleet.lines())
+    assert said["dispatched"] == 100
+    assert said["replayed"] >= 10  # and whatever the queue delivers twice by itself
+
+
+def expected() -> list[Envelope]:
+    from labkit.work.broker import Inbound
+
+    found = [Inbound.of(event(n)) for n in range(100)]
+    return [Envelope.parse(each.work_for(agent, {"task": "work"})) for each in found for agent in AGENTS]
+
+
+def test_what_cannot_be_dispatched_is_in_the_dead_letter_queue_with_its_reason(lab: Lab, provider: Provider) -> None:
+    fleet = Fleet(lab, provider, visibility=visibility_for(TIMEOUT), receives=1)
+    fleet.inbound.send(event(1, says="unhelpful"))
+    fleet.inbound.send("no event")
+    fleet.inbound.send(event(2, issued_at=test_broker.ISSUED))
+    fleet.inbound.send(event(3))
+    fleet.settle(40)
+    provider.switch("*", Down("overloaded"))
+    fleet.inbound.send(event(4))
+    fleet.settle(20)
+    assert fleet.inbound.dlq is not None
+    reasons = triage.survey(fleet.inbound.dlq).counts
+    assert reasons == {"EventExpired": 1, "EventUnreadable": 1, "InvalidDecision": 1, "ModelUnavailable": 1}
+    assert {each.trace_id for each in fleet.work()} == {"conv-8842-step-3"}
+    [buried] = [each for each in fleet.inbound.dlq.receive() if "step-4" in each.body]
+    assert buried.attributes["TRACE_ID"] == "conv-8842-step-4"
+    assert "ServiceUnavailableException" in str(buried.attributes["ERROR_MESSAGE"])
+    assert json.loads(buried.body) == event(4)  # as it came, ready to be redriven
+
+
+def test_a_model_that_hangs_does_not_outlast_the_function(lab: Lab, provider: Provider) -> None:
+    fleet = Fleet(lab, provider, visibility=TIMEOUT, receives=5)
+    with provider.switch("*", Latency(30.0), times=2):
+        fleet.inbound.send(event(1))
+        fleet.settle(40)
+    assert len(fleet.work()) == 2
+    assert not [line for line in fleet.function.logs(platform=True) if "Task timed out" in line]
+
+
+def test_a_rule_may_call_it_too(lab: Lab, provider: Provider) -> None:
+    fleet = Fleet(lab, provider, visibility=TIMEOUT)
+    fleet.function.invoke(event(1), check=True)
+    assert len(fleet.work()) == 2
+    assert fleet.function.invoke("nothing").error == "EventUnreadable"
