@@ -118,7 +118,7 @@ def find() -> Found | None:
 
 def _of_another_home() -> bool:
     """Whether another home's process listens on the usual port: its labs have the same accounts as ours."""
-    words = ["--port", str(loopback.PREFERRED_PORT)]
+    words = ["--port", USUAL.rpartition(":")[2]]
     for process in psutil.process_iter(["cmdline"]):
         command = process.info["cmdline"] or []
         if command[1:3] == ["-m", SERVER.module] and command[3:5] == words:

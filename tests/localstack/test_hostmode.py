@@ -173,15 +173,16 @@ def test_what_a_handler_detaches_ends_with_it(running: Running) -> None:
 def test_two_homes_do_not_share_objects(running: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = connected(running).client("s3", ACCOUNT)
     first.create_bucket(Bucket="shared-name")
-    monkeypatch.setenv("LABKIT_HOME", str(tmp_path / "other"))
-    try:
-        second = on_localstack(localstack.ensure()).client("s3", ACCOUNT)
-        second.create_bucket(Bucket="shared-name")
-        second.delete_bucket(Bucket="shared-name")
-        first.put_object(Bucket="shared-name", Key="large", Body=b"x" * 3_000_000)
-        assert first.head_object(Bucket="shared-name", Key="large")["ContentLength"] == 3_000_000
-    finally:
-        localstack.stop()
+    with monkeypatch.context() as other:
+        other.setenv("LABKIT_HOME", str(tmp_path / "other"))
+        try:
+            second = on_localstack(localstack.ensure()).client("s3", ACCOUNT)
+            second.create_bucket(Bucket="shared-name")
+            second.delete_bucket(Bucket="shared-name")
+        finally:
+            localstack.stop()
+    first.put_object(Bucket="shared-name", Key="large", Body=b"x" * 3_000_000)
+    assert first.head_object(Bucket="shared-name", Key="large")["ContentLength"] == 3_000_000
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,22 @@ def test_one_at_the_usual_port_is_taken(another: str, monkeypatch: pytest.Monkey
     assert found.endpoint == another
 
 
+def test_the_process_of_another_home_is_not_taken(
+    another: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(localstack, "USUAL", another)
+    (tmp_path / "hostmode.py").write_text("import time\ntime.sleep(60)\n")
+    port = another.rpartition(":")[2]
+    command = [sys.executable, "-m", "hostmode", "--port", port, "--home", "/elsewhere"]
+    theirs = subprocess.Popen(command, cwd=tmp_path)
+    try:
+        assert localstack.find() is None  # its labs have the same accounts as ours
+    finally:
+        theirs.kill()
+        theirs.wait()
+    assert localstack.find() is not None
+
+
 def test_the_embedded_stand_in_at_the_usual_port_is_no_localstack(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(localstack, "USUAL", embedded.SERVER.ensure().endpoint)
     assert localstack.find() is None
