@@ -14,7 +14,7 @@ from pathlib import Path
 AS_AWS = "as AWS"
 DIFFERS = "differs"
 NOT_RUN = "not run"
-TARGETS = ("embedded", "localstack", "published")
+COLUMNS = ("embedded", "localstack", "published")
 NAMES = {
     "embedded": "embedded",
     "localstack": "LocalStack 4.14.0 in host mode",
@@ -48,7 +48,7 @@ def read() -> list[Row]:
     """All rows, by key."""
     with _file().open(newline="", encoding="utf-8") as source:
         return [
-            Row(line["row"], line["behaviour"], line["source"], {target: line[target] for target in TARGETS})
+            Row(line["row"], line["behaviour"], line["source"], {target: line[target] for target in COLUMNS})
             for line in csv.DictReader(source)
         ]
 
@@ -57,18 +57,18 @@ def write(rows: Iterable[Row]) -> None:
     """Replace the table. For the parity suite alone."""
     with _file().open("w", newline="", encoding="utf-8") as target:
         out = csv.writer(target, lineterminator="\n")
-        out.writerow(["row", "behaviour", "source", *TARGETS])
+        out.writerow(["row", "behaviour", "source", *COLUMNS])
         for row in sorted(rows, key=lambda row: row.key):
-            out.writerow([row.key, row.behaviour, row.source, *(row.expected(name) for name in TARGETS)])
+            out.writerow([row.key, row.behaviour, row.source, *(row.expected(name) for name in COLUMNS)])
 
 
 def markdown() -> str:
     """The summary as a Markdown table: what the README shows."""
-    head = ["| service | behaviours | " + " | ".join(f"as AWS: {NAMES[target]}" for target in TARGETS) + " |"]
-    head.append("|---|---|" + "---|" * len(TARGETS))
+    head = ["| service | behaviours | " + " | ".join(f"as AWS: {NAMES[target]}" for target in COLUMNS) + " |"]
+    head.append("|---|---|" + "---|" * len(COLUMNS))
     rows = [
         f"| {line['service']} | {line['rows']} | "
-        + " | ".join(NOT_RUN if line[target] is None else str(line[target]) for target in TARGETS)
+        + " | ".join(NOT_RUN if line[target] is None else str(line[target]) for target in COLUMNS)
         + " |"
         for line in summary()
     ]
@@ -85,7 +85,7 @@ def summary() -> list[dict[str, object]]:
     for service in dict.fromkeys(row.service for row in rows):
         mine = [row for row in rows if row.service == service]
         line: dict[str, object] = {"service": service, "rows": len(mine)}
-        for target in TARGETS:
+        for target in COLUMNS:
             seen = [row.expected(target) for row in mine]
             line[target] = None if set(seen) == {NOT_RUN} else seen.count(AS_AWS)
         lines.append(line)

@@ -121,11 +121,14 @@ def test_it_writes_into_its_own_folder_only(running: Running, surroundings: Path
     target = connected(running)
     client = function(target, LONG)
     invoke(client)
-    target.client("s3", ACCOUNT).create_bucket(Bucket="lab-hostmode")
+    s3 = target.client("s3", ACCOUNT)
+    s3.create_bucket(Bucket="lab-hostmode")
+    s3.put_object(Bucket="lab-hostmode", Key="large", Body=b"x" * 3_000_000)  # small ones stay in memory
     target.client("dynamodb", ACCOUNT).list_tables()
     target.client("stepfunctions", ACCOUNT).list_state_machines()
     target.client("cloudwatch", ACCOUNT).list_metrics()
     assert list((surroundings / "reader").rglob("*")) == []
+    assert list(localstack.SERVER.home().rglob("lab-hostmode"))  # the folder in which the object's file lies unnamed
     opened = {Path(each.path) for member in family(running.pid) for each in member.open_files() if "w" in each.mode}
     outside = {path for path in opened if not path.is_relative_to(surroundings)}
     assert not outside

@@ -22,6 +22,23 @@ from importlib.metadata import PackageNotFoundError, version
 
 PINNED = "1.5.33"
 
+# What changes the interpreter of the states language, MiniStack's and LocalStack's, in this order: JSONata first,
+# because other modules of the interpreter take its functions over by name when they are imported.
+INTERPRETER: tuple[str, ...] = (
+    "states_jsonata",
+    "states_tokens",
+    "states_waits",
+    "states_errors",
+    "states_frames",
+    "states_batches",
+    "states_redrive_places",
+    "states_redrive_inside",
+    "states_redrive_children",
+    "states_items",
+    "states_results",
+    "states_map",
+)
+
 # In this order: a later module may build on what an earlier one installed.
 MODULES: tuple[str, ...] = (
     "metrics",
@@ -58,19 +75,8 @@ MODULES: tuple[str, ...] = (
     "esm_pollers",
     "esm_api",
     "states_engine",
-    "states_jsonata",
+    *INTERPRETER,
     "states_clients",
-    "states_tokens",
-    "states_waits",
-    "states_errors",
-    "states_frames",
-    "states_batches",
-    "states_redrive_places",
-    "states_redrive_inside",
-    "states_redrive_children",
-    "states_items",
-    "states_results",
-    "states_map",
     "states_callbacks",
     "states_events",
     "states_runs",

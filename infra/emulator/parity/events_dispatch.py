@@ -20,14 +20,14 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from . import events_envelope, events_http, metrics
 from .events_cascade import Cascades, second_hop
 from .events_delivery import Engine, Failure, clock_scale, series
-from .events_retry import RetryPolicy, Timer
-from .events_targets import no_resource, send_to_function, send_to_queue, send_to_state_machine, send_to_topic
+from .events_retry import Timer
+from .events_targets import OfTarget, no_resource, send_to_function, send_to_queue, send_to_state_machine, send_to_topic
 from .settings import positive_float
 
 NAMESPACE = "AWS/Events"
@@ -37,7 +37,7 @@ logger = logging.getLogger("parity.events")
 
 
 @dataclass
-class RuleTarget:
+class RuleTarget(OfTarget):
     """One event for one target of a rule: the :class:`~parity.events_delivery.Invocation` of this stand-in."""
 
     account: str
@@ -48,21 +48,10 @@ class RuleTarget:
     event: str  # the original event as JSON
     deliver: Callable[[], None]  # one attempt, to be made in the rule's account and Region
     scale: float
-    blocking: bool
-    policy: RetryPolicy = field(init=False)
-    rule_arn: str = field(init=False)
-    target_arn: str = field(init=False)
-    has_dead_letter_queue: bool = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.policy = RetryPolicy.of(self.target)
-        self.rule_arn = self.rule["Arn"]
-        self.target_arn = self.target["Arn"]
-        self.has_dead_letter_queue = bool(self._dead_letter_arn)
 
     @property
-    def _dead_letter_arn(self) -> str:
-        return (self.target.get("DeadLetterConfig") or {}).get("Arn") or ""
+    def rule_arn(self) -> str:
+        return str(self.rule["Arn"])
 
     def send(self) -> None:
         from ministack.core.responses import request_scope
@@ -80,7 +69,7 @@ class RuleTarget:
         )
 
     def bury(self, attributes: Mapping[str, str]) -> None:
-        send_to_queue(self._dead_letter_arn, self.event, self.rule_arn, attributes=attributes)
+        send_to_queue(self.dead_letter_arn, self.event, self.rule_arn, attributes=attributes)
 
     def count(self, metric: str) -> None:
         from ministack.core.responses import request_scope
@@ -198,7 +187,6 @@ def install() -> None:
                 event=events_envelope.text(view.event_with_detail()),
                 deliver=_prepared(target, event, rule, view),
                 scale=clock_scale(eb._tags.get(rule["Arn"]) or {}, eb._tags.get(bus_arn) or {}, scale),
-                blocking=":api-destination/" in target["Arn"],
             )
         )
 

@@ -20,9 +20,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 from .events_delivery import Failure
+from .events_retry import RetryPolicy
 from .settings import FAULT
 from .sqs_attributes import printable
 
@@ -38,6 +40,32 @@ _REFUSALS = {
     "ExecutionLimitExceeded": "THROTTLING",
     "ThrottlingException": "THROTTLING",
 }
+
+
+class OfTarget:
+    """What an :class:`~parity.events_delivery.Invocation` needs of the ``target`` that PutTargets was given."""
+
+    target: Mapping[str, Any]
+
+    @cached_property
+    def policy(self) -> RetryPolicy:
+        return RetryPolicy.of(self.target)
+
+    @property
+    def target_arn(self) -> str:
+        return str(self.target["Arn"])
+
+    @property
+    def blocking(self) -> bool:
+        return ":api-destination/" in self.target_arn
+
+    @property
+    def dead_letter_arn(self) -> str:
+        return str((self.target.get("DeadLetterConfig") or {}).get("Arn") or "")
+
+    @property
+    def has_dead_letter_queue(self) -> bool:
+        return bool(self.dead_letter_arn)
 
 
 def refusal(code: str, message: str) -> Failure:

@@ -27,10 +27,6 @@ def missing(parameter: str) -> SqsError:
     return SqsError("MissingParameter", f"The request must contain the parameter {parameter}.")
 
 
-def no_such_queue() -> SqsError:
-    return SqsError("QueueDoesNotExist", "The specified queue does not exist.")
-
-
 def no_such_resource(parameter: str) -> SqsError:
     return SqsError(
         "ResourceNotFoundException",

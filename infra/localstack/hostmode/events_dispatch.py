@@ -18,7 +18,7 @@ import copy
 import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -26,8 +26,8 @@ from parity.events_cascade import Cascades, second_hop
 from parity.events_delivery import Engine, Failure, clock_scale, series
 from parity.events_dispatch import NAMESPACE
 from parity.events_envelope import in_order, text
-from parity.events_retry import RetryPolicy, Timer
-from parity.events_targets import no_resource
+from parity.events_retry import Timer
+from parity.events_targets import OfTarget, no_resource
 from parity.settings import positive_float
 
 from .events_input import BUS_NAME
@@ -57,7 +57,7 @@ class Arrival:
 
 
 @dataclass
-class RuleTarget:
+class RuleTarget(OfTarget):
     """One event for one target of a rule: the :class:`~parity.events_delivery.Invocation` of LocalStack."""
 
     arrival: Arrival
@@ -67,20 +67,6 @@ class RuleTarget:
     sender: Any
     scale: float
     dispatcher: Dispatcher
-    policy: RetryPolicy = field(init=False)
-    target_arn: str = field(init=False)
-    blocking: bool = field(init=False)
-    has_dead_letter_queue: bool = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.policy = RetryPolicy.of(self.target)
-        self.target_arn = self.target["Arn"]
-        self.blocking = ":api-destination/" in self.target_arn
-        self.has_dead_letter_queue = bool(self._dead_letter_arn)
-
-    @property
-    def _dead_letter_arn(self) -> str:
-        return (self.target.get("DeadLetterConfig") or {}).get("Arn") or ""
 
     def send(self) -> None:
         check(self.target_arn, self.rule_arn, self.target.get("RoleArn"))
@@ -126,7 +112,7 @@ class RuleTarget:
 
     def bury(self, attributes: Mapping[str, str]) -> None:
         event = {name: value for name, value in self.arrival.event.items() if name != BUS_NAME}
-        bury(self._dead_letter_arn, text(in_order(event)), self.rule_arn, attributes)
+        bury(self.dead_letter_arn, text(in_order(event)), self.rule_arn, attributes)
 
     def count(self, metric: str) -> None:
         self.arrival.count(metric, self.rule)

@@ -13,25 +13,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
-from parity.lambda_logs import events_of
+from parity import lambda_logs
 
 _creating = threading.Lock()
 
 
-@dataclass(frozen=True)
-class Stream:
-    """Where an environment's log goes."""
-
-    account: str
-    region: str
-    group: str
-    name: str
-
+class Stream(lambda_logs.Stream):
     def put(self, messages: Iterable[str]) -> None:
-        """Write events with the time of now. The group and the stream are made when they are not there."""
         from moto.logs.models import logs_backends
 
         backend = logs_backends[self.account][self.region]
@@ -40,7 +30,7 @@ class Stream:
                 backend.create_log_group(self.group, {})
             if self.name not in backend.groups[self.group].streams:
                 backend.create_log_stream(self.group, self.name)
-        backend.put_log_events(self.group, self.name, events_of(messages, time.time()))
+        backend.put_log_events(self.group, self.name, lambda_logs.events_of(messages, time.time()))
 
 
 def install() -> None:

@@ -15,21 +15,6 @@ import sys
 
 from hostmode import states_names
 
-# What changes the interpreter, in this order: as in parity.MODULES, without what belongs to MiniStack's pages.
-INTERPRETER = (
-    "states_jsonata",
-    "states_tokens",
-    "states_waits",
-    "states_errors",
-    "states_frames",
-    "states_batches",
-    "states_redrive_places",
-    "states_redrive_inside",
-    "states_redrive_children",
-    "states_items",
-    "states_results",
-    "states_map",
-)
 ADAPTERS = (
     "states_workers",
     "states_calls",
@@ -39,7 +24,7 @@ ADAPTERS = (
 
 
 def install() -> None:
-    from parity import states_engine, states_map_runs
+    from parity import INTERPRETER, states_engine, states_map_runs
 
     states_names.install()
     for name in INTERPRETER:
