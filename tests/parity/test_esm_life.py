@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+import time
 
 from .conftest import Aws
 from .esm_kit import HANDLER, RECORDED, RECORDED_API, REPORTS, mapped, prepared
@@ -141,6 +142,19 @@ def test_a_function_that_is_made_again_goes_on(aws: Aws) -> None:
     function(aws, "work", HANDLER)
     (call,) = work.calls(1)
     assert call.receives == [1]
+
+
+@ours("AWS does not say how soon a mapping sees that its function is back: here within a second or so")
+def test_a_function_that_is_away_for_a_moment_goes_on(aws: Aws) -> None:
+    work, sqs = mapped(aws), aws.client("sqs")
+    other = queue(sqs, "other")
+    for number in range(5):
+        sqs.send_message(QueueUrl=other, MessageBody="so that the stand-in has just looked which functions are there")
+        aws.client("lambda").delete_function(FunctionName="work")
+        work.send(f"waits {number}")
+        time.sleep(0.01)  # the mapping looks into its queue 5 ms after a message
+        function(aws, "work", HANDLER)
+        work.drained(within=10)
 
 
 @ours("AWS does not say that a queue that is made again under its name is polled again")

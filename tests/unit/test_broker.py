@@ -30,9 +30,9 @@ from labkit.work.queues import Queue
 
 MODEL = "anthropic.claude-lab-v1:0"
 SCHEMA = {"type": "object", "properties": {"task": {"type": "string", "minLength": 1}}, "required": ["task"]}
-ISSUED = "2026-11-11T09:15:22Z"
 LEASE = 30.0
-NOW = datetime(2026, 11, 11, 9, 20, tzinfo=UTC).timestamp()
+NOW = 1_900_000_000.0  # ahead of the real time, by which the table's TTL deletes what has expired
+ISSUED = f"{datetime.fromtimestamp(NOW - 278, UTC):%Y-%m-%dT%H:%M:%SZ}"
 BOTH = Answer(calls=(ToolCall("researcher", {"task": "read"}), ToolCall("coder", {"task": "write"})))
 ANSWERS = itertools.count()
 

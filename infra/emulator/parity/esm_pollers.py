@@ -55,6 +55,7 @@ class Hands:
         self.url = queue["url"]
         self.box: Mailbox = mailbox(queue)
         self.poller: Poller | None = None
+        self.idle = False  # messages were left alone because the function was gone: no change of the queue will tell
         self._scope = scope
         self._sqs = sqs
         self._functions = functions
@@ -64,6 +65,7 @@ class Hands:
     def receive(self, limit: int) -> list[Held]:
         with self._scope(self.account, self.region):
             if self._function() is None:  # deleted a moment ago: a message taken now would stay invisible for nothing
+                self.idle = True
                 return []
             try:
                 messages = self._sqs._receive_messages_for_esm(self.url, limit)
@@ -199,6 +201,9 @@ class Pollers:
         if key in self._working:
             hands, poller, before = self._working[key]
             if hands.box is mailbox(queue) and hands.mapping is mapping:
+                if hands.idle:  # gone and back between two looks
+                    hands.idle = False
+                    self._loop.wake(poller)
                 if before != (settings, patterns):
                     poller.configure(settings, Filter(patterns, self._matches).takes)
                     self._working[key] = hands, poller, (settings, patterns)
