@@ -49,7 +49,7 @@ format: setup
 	@$(BIN)/ruff check --fix . && $(BIN)/ruff format .
 
 lock:
-	uv pip compile $(UVFLAGS) --extra course --extra dev pyproject.toml -o requirements/course.lock
+	uv pip compile $(UVFLAGS) --extra course --extra agents --extra dev pyproject.toml -o requirements/course.lock
 	uv pip compile $(UVFLAGS) infra/emulator/pyproject.toml -o requirements/emulator.lock
 	uv pip compile --universal --python-version 3.13 --generate-hashes --no-emit-index-url --no-header \
 	  --overrides infra/localstack/overrides.txt infra/localstack/pyproject.toml -o requirements/localstack.lock
