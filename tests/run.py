@@ -14,6 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+WATCHED = ("-p", "tests.lookups")  # nothing in the run may look up a host outside loopback
 PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "lint": ((sys.executable, "-m", "ruff", "check", "."), (sys.executable, "-m", "ruff", "format", "--check", ".")),
     "types": ((sys.executable, "-m", "mypy"),),
@@ -21,7 +22,7 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "browser": ((*PYTEST, "tests/browser"),),  # skipped, with a word on what to install, where there is no browser
     "parity": ((*PYTEST, "-n", "4", "tests/parity"),),
     # One kernel a notebook: cells of one file must not be dealt out to two workers.
-    "notebooks": ((*PYTEST, "--nbval", "--nbval-current-env", "-n", "2", "--dist", "loadfile", "notebooks"),),
+    "notebooks": ((*PYTEST, *WATCHED, "--nbval", "--nbval-current-env", "-n", "2", "--dist", "loadfile", "notebooks"),),
 }
 
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-from tests.run import PYTEST, ROOT, environment
+from tests.run import PYTEST, ROOT, WATCHED, environment
 
 HOME = ROOT / ".lab" / "test-localstack"
 # Rows by the beginnings of the names of their modules; what no part names is a part of its own.
@@ -40,7 +40,7 @@ def modules() -> dict[str, list[str]]:
 
 def command(part: str, record: bool) -> list[str]:
     if part == "notebooks":
-        return [*PYTEST, *NBVAL, "notebooks"]
+        return [*PYTEST, *WATCHED, *NBVAL, "notebooks"]
     if part == "hostmode":  # processes, folders, addresses: each with a LocalStack of its own
         return [*PYTEST, "-n", "2", "--dist", "loadfile", "tests/localstack"]
     return [*PYTEST, *modules()[part], *(["--record-parity"] if record else ["-n", "2"])]
