@@ -46,18 +46,12 @@ class Item:
 
     def make(self, cap: int) -> State:
         """The gate with this cap: a new one, or the one that stands, with everything that is in it."""
-        # Three empty maps: a store that keeps the value as it is given must not get one for three attributes.
-        maps = ("permits", "waiting", "alive")
-        update = ", ".join(f"{each} = if_not_exists({each}, :{each})" for each in maps)
+        update = ", ".join(f"{each} = if_not_exists({each}, :none)" for each in ("permits", "waiting", "alive"))
         made = self.client.update_item(
             TableName=self.table,
             Key={"pk": {"S": self.name}},
             UpdateExpression=f"SET cap = :cap, fence = if_not_exists(fence, :zero), {update}",
-            ExpressionAttributeValues={
-                ":cap": {"N": str(cap)},
-                ":zero": {"N": "0"},
-                **{f":{each}": {"M": {}} for each in maps},
-            },
+            ExpressionAttributeValues={":cap": {"N": str(cap)}, ":zero": {"N": "0"}, ":none": {"M": {}}},
             ReturnValues="ALL_NEW",
         )
         return State.of(made["Attributes"])

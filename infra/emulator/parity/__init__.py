@@ -45,6 +45,7 @@ MODULES: tuple[str, ...] = (
     "metrics_alarms",
     "metrics_dimensions",
     "dynamodb_conditions",
+    "dynamodb_updates",
     "sqs_wire",
     "sqs_shapes",
     "sqs_messages",

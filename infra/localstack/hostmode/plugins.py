@@ -91,7 +91,7 @@ def cloudwatch() -> Service:
 @aws_provider(api="dynamodb", name="lab")
 def dynamodb() -> Service:
     """DynamoDB from moto-ext, which LocalStack ships with: no Java, and nothing that is not free software."""
-    _mend("dynamodb_conditions", "dynamodb_writes")
+    _mend("dynamodb_conditions", "dynamodb_updates", "dynamodb_writes")
     from localstack.aws.api.dynamodb import DynamodbApi
     from localstack.services.moto import MotoFallbackDispatcher
 
