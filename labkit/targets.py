@@ -89,15 +89,19 @@ class Target:
         """The variables that point another process, the AWS CLI or any SDK at ``account`` here; none on AWS itself."""
         if self.endpoint is None:
             return {}
-        companion = embedded.beside(self.endpoint).running() if self.beside else None
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
-            **({_variable(service): companion.endpoint for service in self.beside} if companion else {}),
+            **self.elsewhere(),
             "AWS_REGION": self.region,
             "AWS_DEFAULT_REGION": self.region,
             "AWS_ACCESS_KEY_ID": account,
             "AWS_SECRET_ACCESS_KEY": "lab",
         }
+
+    def elsewhere(self) -> dict[str, str]:
+        """The variables that lead to the stand-in beside this target, for the services that it answers for."""
+        companion = embedded.beside(self.endpoint).running() if self.beside and self.endpoint else None
+        return {_variable(service): companion.endpoint for service in self.beside} if companion else {}
 
     def answers(self) -> bool:
         """Whether the process that this target was connected to still is the one that answers."""

@@ -69,7 +69,7 @@ def _exactly(link: socket.socket, size: int) -> bytes | None:
 
 def _load(path: str) -> Callable[[Any, Context], Any]:
     names: dict[str, Any] = {"__name__": "agent", "__file__": path}
-    exec(compile(Path(path).read_text(encoding="utf-8"), path, "exec"), names)
+    exec(compile(Path(path).read_text(encoding="utf-8"), path, "exec", dont_inherit=True), names)
     found = names.get("invoke")
     if not callable(found):
         raise TypeError("an agent's code has a function invoke(payload, context); this has none")

@@ -91,11 +91,12 @@ class Lifecycle:
     def __repr__(self) -> str:
         return f"<Lifecycle on {self.compute}: {self.idle} s idle, {self.lifetime} s in all>"
 
-    def over(self, now: float, started: float, idle_since: float | None) -> Why | None:
-        """Why an environment is to end by ``now``, or None. ``idle_since`` is None while it is at work."""
-        if now - started >= self.lifetime:
-            return "lifetime"
-        return "idle" if idle_since is not None and now - idle_since >= self.idle else None
+    def due(self, started: float, idle_since: float | None) -> tuple[float, Why]:
+        """When an environment ends, and why. ``idle_since`` is None while it is at work."""
+        ends: list[tuple[float, Why]] = [(started + self.lifetime, "lifetime")]
+        if idle_since is not None:
+            ends.append((idle_since + self.idle, "idle"))
+        return min(ends, key=lambda end: end[0])
 
 
 @dataclass(frozen=True)

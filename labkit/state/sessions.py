@@ -69,8 +69,7 @@ class Runtime:
         "A second request while one is at work is refused: AWS's model has RetryableConflictException for that.",
         "Whether AWS enforces it by now is not verified; until then two requests can meet in one session.",
         "A request beyond `patience` ends the environment. What AWS does with it after 15 minutes is not verified.",
-        "Session storage survives a crash whole. AWS copies it as it goes: what was written last can be missing.",
-        "The size of session storage is not limited.",
+        "Session storage has no limit, and survives a crash whole. AWS copies it as it goes: the last can be missing.",
     )
 
     def __init__(
@@ -178,13 +177,14 @@ class Runtime:
         for session in self._sessions.values():
             if session.environment is None:
                 continue
-            due = self.lifecycle.over(now, session.started, session.idle_since)
+            when, due = self.lifecycle.due(session.started, session.idle_since)
             if session.idle_since is not None and not session.environment.alive:
-                due = "crashed"
-            elif due == "idle" and self._busy(session):
-                session.idle_since, due = now, None
-            if due:
-                self._end(session, due)
+                when, due = now, "crashed"
+            elif due == "idle" and when <= now and self._busy(session):
+                session.idle_since = now
+                when, due = self.lifecycle.due(session.started, None)
+            if when <= now:
+                self._end(session, due, when)
 
     def _busy(self, session: _Session) -> bool:
         """Whether an agent between two requests says that it goes on: ``GET /ping``. One that says nothing is ended."""
@@ -222,10 +222,10 @@ class Runtime:
                 raise SessionError(rules.MISSING, f"session {session_id:.40} was not found, or has ended already.")
             self._end(session, why)
 
-    def _end(self, session: _Session, why: Why) -> None:
+    def _end(self, session: _Session, why: Why, when: float | None = None) -> None:
         environment, session.environment = session.environment, None
         if environment is not None:
-            session.ended, session.ended_at, session.idle_since = why, self.clock(), None
+            session.ended, session.idle_since, session.ended_at = why, None, self.clock() if when is None else when
             environment.end()
 
     def _seen(self, session: _Session) -> Seen:

@@ -116,7 +116,7 @@ class Function:
             "Timeout": package.settings.timeout if timeout is None else timeout,
             "MemorySize": package.settings.memory if memory is None else memory,
             "Role": _role(lab, role),
-            "Environment": {"Variables": dict(env or {})},
+            "Environment": {"Variables": {**lab.target.elsewhere(), **(env or {})}},  # the emulator itself it is told
         }
         try:
             _bring_to(client, full, package, wanted, lab)

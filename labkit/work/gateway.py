@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["Gateway", "GatewayError", "Tool"]
 
 logger = logging.getLogger(__name__)
+logger.addHandler(logging.NullHandler())  # who wants the log says where to; nobody's stderr is it by itself
 
 SEPARATOR = str(facts("agentcore.gateway.separator"))
 _TARGET = re.compile(r"([0-9a-zA-Z]-?){1,100}")  # botocore: TargetName

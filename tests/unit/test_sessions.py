@@ -226,6 +226,14 @@ def test_session_storage_is_emptied_after_14_days_without_use(runtime: Runtime, 
     assert runtime.invoke(A).body["plan"] == "p"
 
 
+def test_an_end_that_nobody_looked_at_was_when_it_was_due(runtime: Runtime, clock: Clock) -> None:
+    runtime.invoke(A)
+    clock.now += LIFETIME  # idle ever since: it did not live so long
+    assert runtime.look()[A].ended == "idle"
+    clock.now += STORAGE_IDLE + IDLE - LIFETIME
+    assert runtime.invoke(A).body["plan"] == "p"  # the 14 days began when the 15 minutes were over
+
+
 def test_a_moment_before_it_is_due_a_session_goes_on(runtime: Runtime, clock: Clock) -> None:
     runtime.invoke(A)
     clock.now += IDLE - 0.001
@@ -308,6 +316,12 @@ def test_a_payload_has_at_most_100_mb_and_is_json(runtime: Runtime) -> None:
 def test_a_large_payload_arrives(runtime: Runtime) -> None:
     with Runtime("def invoke(payload, context): return [len(payload), payload[:4_000_000]]") as large:
         assert large.invoke(A, "é" * 5_000_000).body == [5_000_000, "é" * 4_000_000]
+
+
+def test_an_agent_s_code_is_read_as_a_file_of_its_own_would_be() -> None:
+    agent = "class State:\n    seen: int\ndef invoke(payload, context): return State.__annotations__['seen'].__name__"
+    with Runtime(agent) as runtime:
+        assert runtime.invoke(A).body == "int"  # a text, where annotations are put off as in labkit's own modules
 
 
 def test_an_agent_that_raises_keeps_its_environment(runtime: Runtime) -> None:
@@ -547,8 +561,9 @@ class Schedules(RuleBasedStateMachine):
             if not each.lives:
                 continue
             idle = self.clock.now - each.quiet_since >= IDLE
-            if self.clock.now - each.started >= LIFETIME or (idle and not each.busy):
-                each.lives, each.ended_at = False, self.clock.now
+            ends = [each.started + LIFETIME, *([] if each.busy else [each.quiet_since + IDLE])]
+            if self.clock.now >= min(ends):
+                each.lives, each.ended_at = False, min(ends)
             elif idle:
                 each.quiet_since = self.clock.now
 

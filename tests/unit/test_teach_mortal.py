@@ -100,6 +100,16 @@ def test_a_run_that_fails_says_so(mortal: Mortal, source: str, says: str) -> Non
         mortal.run(source)
 
 
+def test_code_is_read_as_a_file_of_its_own_would_be(mortal: Mortal) -> None:
+    source = """
+from typing import Annotated, TypedDict, get_type_hints
+class State(TypedDict):
+    mind: Annotated[list[str], len]
+def main(): return [type(State.__annotations__["mind"]).__name__, sorted(get_type_hints(State))]
+"""
+    assert mortal.run(source) == End(["_AnnotatedAlias", ["mind"]])
+
+
 def test_a_module_that_is_not_there_is_an_error_at_the_first_run() -> None:
     with Mortal(["no_such_module"]) as mortal, pytest.raises(MortalError, match="cannot import"):
         mortal.run(SLEEPS, seconds=0)
@@ -135,7 +145,9 @@ def test_in_a_lab_they_talk_to_what_the_lab_talks_to_and_end_with_it(lab: Lab) -
     mortal, ledger = Mortal.create(lab, ["boto3"]), Ledger.create(lab)
     source = "import boto3\ndef main(): return boto3.client('sts').get_caller_identity()['Account']"
     assert mortal.run(source) == End(lab.account)
+    source = "import os\ndef main(): return os.environ['LANGSMITH_TRACING']"
+    assert mortal.run(source) == End("false")
     lab.close(quiet=True)
     assert not Path(ledger.path).exists()
-    with pytest.raises(MortalError, match="the parent has ended"):
+    with pytest.raises(MortalError, match="it was closed"):
         mortal.run(source)

@@ -59,18 +59,20 @@ def handler(event: dict[str, Any], context: Any) -> Any:
     def left() -> float:
         return float(context.get_remaining_time_in_millis() / 1000) - RESERVE
 
-    def dispatch(found: Any) -> None:
-        say(lambda: broker.dispatch(found, left=left, store=leased))
+    def dispatch(found: Any, receives: int = 1) -> None:
+        say(lambda: broker.dispatch(found, left=left, store=leased), receives)
 
     if "Records" not in event:
         dispatch(event)
         return None
-    return batch.process(event, lambda record: letters.or_bury(sqs, record, lambda: dispatch(record.body)))
+    return batch.process(
+        event, lambda record: letters.or_bury(sqs, record, lambda: dispatch(record.body, record.receives))
+    )
 
 
-def say(work: Callable[[], Dispatched]) -> None:
+def say(work: Callable[[], Dispatched], receives: int) -> None:
     """One line in the log for each event that was dispatched; failures are logged where they are answered for."""
     began = time.monotonic()
     done = work()
     line = {"broker": "replayed" if done.replayed else "dispatched", "trace_id": done.trace_id, "agents": done.agents}
-    print(json.dumps({**line, "ms": round((time.monotonic() - began) * 1000, 1)}))
+    print(json.dumps({**line, "receives": receives, "ms": round((time.monotonic() - began) * 1000, 1)}))

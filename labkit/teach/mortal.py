@@ -1,0 +1,162 @@
+"""Mortal processes: code in a process of its own, which may be killed in the middle.
+
+To see what survives a process, run something in one and kill it. A process that has to import LangGraph first takes
+seconds to begin, so one *parent* imports it once and forks for each run; a child that dies takes nothing along but its
+own memory, as a container does::
+
+    this process ──→ parent: imports once ──┬─→ child: main(**given) ─→ its result
+                                            └─→ child: main(**given) ─╳ signal 9
+
+The code is a text, as it would be in a file of its own, with a function ``main``. Arguments and result are what JSON
+can hold. The parent has one thread and one child at a time, which is what makes a fork safe.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from labkit.errors import LabError
+from labkit.state.session_host import receive, send
+
+if TYPE_CHECKING:
+    from labkit.lab import Lab
+
+__all__ = ["End", "Mortal", "MortalError", "Run"]
+
+_OVER = "the parent has ended: it was closed, or cannot import what it should."
+
+
+class MortalError(LabError):
+    """A run failed by itself, or did not end in time; the sentence says which."""
+
+
+@dataclass(frozen=True)
+class End:
+    """How a run ended: with what it ``returned``, or ``killed`` by signal 9."""
+
+    returned: Any = None
+    killed: bool = False
+
+
+class Run:
+    """A run at work, in process ``pid``. Made by :meth:`Mortal.start`."""
+
+    def __init__(self, parent: Mortal, pid: int) -> None:
+        self.pid, self._parent = pid, parent
+        self._end: End | None = None
+
+    def kill(self) -> None:
+        """Signal 9, from outside."""
+        if self._end is None:
+            os.kill(self.pid, signal.SIGKILL)  # the number is not another's: the parent has not asked for its end yet
+
+    def wait(self, within: float = 20.0) -> End:
+        """Its end. Raises :class:`MortalError` when it raised something, or goes on after ``within`` seconds: it is
+        killed then."""
+        if self._end is None:
+            self._end = self._parent._ended(self, within)
+        return self._end
+
+
+class Mortal:
+    """A parent that has imported ``preload``, for runs that die. A context manager, which ends it and what it runs.
+
+    It starts to import at once and in the background. ``environment`` are variables beside those of this process.
+    """
+
+    def __init__(self, preload: Sequence[str] = (), *, environment: Mapping[str, str] | None = None) -> None:
+        self._link, theirs = socket.socketpair()
+        self._running: Run | None = None
+        self._folder = tempfile.TemporaryDirectory(prefix="labkit-mortal-")
+        host = [sys.executable, "-m", "labkit.teach.mortal_host"]
+        with theirs:
+            self._parent = subprocess.Popen(
+                [*host, str(theirs.fileno()), str(os.getpid()), self._folder.name, *preload],
+                env={**os.environ, **(environment or {})},
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+
+    @classmethod
+    def create(cls, lab: Lab, preload: Sequence[str] = ()) -> Mortal:
+        """A parent whose children talk to what the lab talks to, and which ends with the lab."""
+        # A graph tells a service on the internet of its runs where the environment says so. Nothing of a lab leaves.
+        quiet = {"LANGSMITH_TRACING": "false", "LANGCHAIN_TRACING_V2": "false"}
+        mortal = cls(preload, environment={**quiet, **lab.target.environment(lab.account)})
+        lab.on_close("mortal processes", mortal.close)
+        return mortal
+
+    def start(self, source: str, *, within: float = 60.0, **given: Any) -> Run:
+        """Begin ``main(**given)`` of the code ``source`` in a new process. One run at a time.
+
+        ``within``: seconds that the parent may still take for its imports. Raises :class:`MortalError`.
+        """
+        if self._running is not None:
+            raise MortalError("one run at a time: wait for the one that is at work.")
+        answer = self._ask({"source": source, "given": given}, within)
+        self._running = Run(self, int(answer["pid"]))
+        return self._running
+
+    def run(self, source: str, *, within: float = 20.0, **given: Any) -> End:
+        """Start it, and wait for its end."""
+        return self.start(source, **given).wait(within)
+
+    def close(self) -> None:
+        """End everything. Closing twice is harmless."""
+        self._link.close()
+        with contextlib.suppress(OSError):
+            os.killpg(self._parent.pid, signal.SIGKILL)
+        self._parent.wait(10)
+        self._folder.cleanup()
+
+    def _ask(self, asked: dict[str, Any] | None, within: float) -> dict[str, Any]:
+        try:
+            self._link.settimeout(within)
+            if asked is not None:
+                send(self._link, json.dumps(asked).encode())
+            frame = receive(self._link)
+        except TimeoutError as error:
+            raise MortalError(f"the parent did not answer within {within:g} s.") from error
+        except OSError as error:
+            raise MortalError(_OVER) from error
+        if frame is None:
+            raise MortalError(_OVER)
+        answer: dict[str, Any] = json.loads(frame)
+        return answer
+
+    def _ended(self, run: Run, within: float) -> End:
+        late = False
+        try:
+            answer = self._ask(None, within)
+        except MortalError:
+            late = True
+            run.kill()
+            answer = self._ask(None, 10.0)
+        self._running = None
+        if late:
+            raise MortalError(f"the run was not over within {within:g} s, and was killed.")
+        if "error" in answer:
+            raise MortalError(f"the run failed: {answer['error']}.")
+        return End(answer.get("returned"), bool(answer.get("killed")))
+
+    def __enter__(self) -> Mortal:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
