@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from labkit.models._input import limit
+
 # Sizes by AWS's rules (developer guide, item sizes): a number has a byte for two digits and one more, an entry of a map
 # one more. Epoch milliseconds have 13 digits, a place is assumed to have up to 9.
 _ID = 11
 _PERMIT = _ID + 8 + 1
 _PLACE = (_ID + 6 + 1) + (_ID + 8 + 1)
 _FIXED = 80  # names of the attributes, cap, fence, the empty maps; the gate's name comes on top
-_UNIT = 1024  # bytes that one write unit writes (AWS docs: DynamoDB read and write operations)
-_PARTITION = 1000  # write units a second of one partition, so of one item (AWS docs: warm throughput scenarios)
 
 
 class Limits(NamedTuple):
@@ -35,8 +35,8 @@ def limits(cap: int, waiting: int = 0, *, name: str = "") -> Limits:
     (Limits(size=280, units=1, permits=500.0), Limits(size=4880, units=5, permits=50.0))
     """
     size = _FIXED + len(name.encode()) + cap * _PERMIT + waiting * _PLACE
-    units = math.ceil(size / _UNIT)
-    return Limits(size, units, _PARTITION / units / (4 if waiting else 2))
+    units = math.ceil(size / limit("dynamodb.write_unit.bytes"))
+    return Limits(size, units, limit("dynamodb.partition.write_units") / units / (4 if waiting else 2))
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,13 @@ measured:
 
 Importing it takes seconds, so it is imported with the first call. It is told to read its price list from its own files,
 else it would fetch it from the internet. It keeps threads named ``litellm-logging_*`` for the process: they sleep until
-there is work, and end with the process. Its loggers are silenced: what fails is told by exceptions.
+there is work, and end with the process. Its loggers are silenced, and so are the hints that it prints: what fails is
+told by exceptions.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
 import os
@@ -31,7 +33,7 @@ from typing import Any
 from labkit.routing.router_config import RouterConfig
 from labkit.routing.router_outcome import Benched, RouterConfigError, RouterError, beginning
 
-__all__ = ["Groups", "package"]
+__all__ = ["Groups", "ahead", "package"]
 
 _LOOPBACK = ("127.0.0.1", "localhost")
 _importing = threading.Lock()
@@ -44,10 +46,26 @@ def package() -> Any:
         for name in ("NO_PROXY", "no_proxy"):  # nothing of loopback is on the other side of a reader's proxy
             others = [each for each in os.environ.get(name, "").split(",") if each not in ("", *_LOOPBACK)]
             os.environ[name] = ",".join((*others, *_LOOPBACK))
-        found = importlib.import_module("litellm")
+        found: Any = importlib.import_module("litellm")
         for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
+        found.suppress_debug_info = True  # else each error prints where to get help
         return found
+
+
+def ahead() -> threading.Thread:
+    """Import LiteLLM in a thread of its own, while there is something else to do. ``join()`` it before the first use.
+
+    What the import raises is raised again by whoever needs it: :func:`package` tries once more.
+    """
+    thread = threading.Thread(target=_import, name="litellm-import")
+    thread.start()
+    return thread
+
+
+def _import() -> None:
+    with contextlib.suppress(Exception):
+        package()
 
 
 class Groups:

@@ -158,13 +158,19 @@ def kind_of(error: BaseException) -> str:
 
 
 def retry_after(error: BaseException) -> float | None:
-    """Seconds until somebody wants to be asked again: the provider's header, or the end of a cooldown."""
+    """Seconds until somebody wants to be asked again: the provider's header, or the end of a cooldown.
+
+    OpenAI says it twice, in whole seconds and in milliseconds; its SDK keeps to the finer one, and so does this.
+    """
     headers = getattr(getattr(error, "response", None), "headers", None) or {}
+    finer: Any = headers.get("retry-after-ms")
     said: Any = headers.get("retry-after", getattr(error, "cooldown_time", None))
-    try:
-        return max(0.0, float(said))
-    except (TypeError, ValueError):
-        return None  # nothing, or a date
+    for value, unit in ((finer, 0.001), (said, 1.0)):
+        try:
+            return max(0.0, float(value) * unit)
+        except (TypeError, ValueError):
+            continue  # nothing, or a date
+    return None
 
 
 def beginning(error: BaseException) -> str:

@@ -7,7 +7,6 @@ wall times are no test. The budgets beside them are the project's own.
 from __future__ import annotations
 
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -17,8 +16,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks import control_plane, gate, work_plane
-from tests.benchmarks.measure import ROUNDS, Row, seconds
+from tests.benchmarks import control_plane, gate, model_edge, work_plane
+from tests.benchmarks.measure import ROUNDS, Row, machine, seconds
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -132,12 +131,12 @@ def main() -> None:
                 *work_plane.rows(),
                 *control_plane.rows(),
                 *gate.rows(),
+                *model_edge.rows(),
             ]
             rows += notebooks()
         finally:
             embedded.SERVER.stop()
-    machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, {platform.system()}"
-    table = Table("what", "measured", "budget", title=machine)
+    table = Table("what", "measured", "budget", title=machine())
     for row in rows:
         table.add_row(*row)
     Console(width=110).print(table)

@@ -16,7 +16,7 @@ from typing import Any
 from labkit import Lab
 from labkit.routing.gate import Gate
 from labkit.state import tables
-from tests.benchmarks.measure import Row, in_turns, rate
+from tests.benchmarks.measure import Row, in_turns, machine, rate
 
 PAIRS, ROUNDS = 64, 25  # short rounds, many of them: what else the machine does hits both sides
 CAP = 10
@@ -87,6 +87,7 @@ def main() -> None:
         from labkit import embedded
 
         try:
+            print(machine())
             for row in rows():
                 print(" | ".join(row))
         finally:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import functools
+import os
+import platform
 import statistics
 import time
 from collections.abc import Callable, Mapping
 
 ROUNDS = 5
 Row = tuple[str, str, str]  # what, measured, budget
+
+
+def machine() -> str:
+    """What was measured on: numbers without it say nothing."""
+    return f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, {platform.system()}"
 
 
 def seconds(action: Callable[[], object]) -> float:

@@ -1,5 +1,5 @@
 """The router beside a bare call, and what retries, cooldowns and fallbacks do to failures:
-``python -m tests.benchmarks.router``.
+``python -m tests.benchmarks.router``. ``make bench`` has the short form, :mod:`tests.benchmarks.model_edge`.
 
 Every run is seeded: LiteLLM picks deployments with Python's ``random``. The provider is the scripted one, on loopback,
 so milliseconds are what the router itself costs and counts are exact.
@@ -23,6 +23,7 @@ from rich.table import Table
 
 from labkit.routing.provider import Concurrency, Down, Latency, Provider, Script, Throttle
 from labkit.routing.router import NoAnswer, Router, RouterConfig
+from tests.benchmarks.measure import machine
 
 CALLS, SEEDS = 300, 6
 CLAUDE = "us.anthropic.claude-sonnet-4-20250514-v1:0"
@@ -79,6 +80,16 @@ def litellms(provider: Provider, retries: int, settings: Mapping[str, Any]) -> C
     return call
 
 
+def dialects(provider: Provider) -> Iterator[tuple[str, str, Callable[[], object]]]:
+    """Each dialect, a model that speaks it, and a bare call."""
+    body, converse = {"model": "a", "messages": MESSAGES}, [{"role": "user", "content": [{"text": "Hello"}]}]
+    bedrock = provider.bedrock()
+    with httpx.Client(trust_env=False) as client:
+        yield "OpenAI", "a", lambda: client.post(f"{provider.openai_url}/chat/completions", json=body).json()
+        yield "Converse", CLAUDE, lambda: bedrock.converse(modelId=CLAUDE, messages=converse)
+    bedrock.close()
+
+
 # -- milliseconds ------------------------------------------------------------------------------------------------------
 
 
@@ -95,25 +106,17 @@ def median(action: Callable[[], object], times: int = 200) -> float:
 
 def overhead(provider: Provider) -> Table:
     table = Table("dialect", "bare, ms", "routed, ms", "more, ms", "goal", title="One call, median of 200")
-    body = {"model": "a", "messages": MESSAGES}
-    bedrock = provider.bedrock()
-    converse = [{"role": "user", "content": [{"text": "Hello"}]}]
-    with httpx.Client(trust_env=False) as client:
-        bare: dict[str, Callable[[], object]] = {
-            "OpenAI": lambda: client.post(f"{provider.openai_url}/chat/completions", json=body).json(),
-            "Converse": lambda: bedrock.converse(modelId=CLAUDE, messages=converse),
+    for dialect, model, bare in dialects(provider):
+        routed = {
+            "": router(provider, {"primary": (model,)}, **COOLDOWN),
+            ", windows checked": router(provider, {"primary": (model,)}, enable_pre_call_checks=True, **COOLDOWN),
         }
-        for dialect, model in (("OpenAI", "a"), ("Converse", CLAUDE)):
-            routed = {
-                "": router(provider, {"primary": (model,)}, **COOLDOWN),
-                ", windows checked": router(provider, {"primary": (model,)}, enable_pre_call_checks=True, **COOLDOWN),
-            }
-            for what, routing in routed.items():
-                with routing:
-                    alone = median(bare[dialect])
-                    through = median(lambda: routing.complete("primary", "Hello"))  # noqa: B023
-                more = f"{through - alone:.1f}"
-                table.add_row(f"{dialect}{what}", f"{alone:.1f}", f"{through:.1f}", more, "≤ 25 ms")
+        for what, routing in routed.items():
+            with routing:
+                alone = median(bare)
+                through = median(lambda: routing.complete("primary", "Hello"))  # noqa: B023
+            more = f"{through - alone:.1f}"
+            table.add_row(f"{dialect}{what}", f"{alone:.1f}", f"{through:.1f}", more, "≤ 25 ms")
     return table
 
 
@@ -243,6 +246,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=SEEDS)
     options = parser.parse_args()
     console = Console(width=130)
+    console.print(machine())
     with Provider(Script(default="Hello.")) as provider:
         for table in (
             overhead(provider), shares(provider, min(5, options.seeds)), leaks(provider, options.calls),

@@ -30,6 +30,7 @@ from labkit.routing.provider import (
     contains,
 )
 from labkit.routing.router import NoAnswer, Router, RouterConfig, RouterConfigError, RouterError
+from labkit.routing.router_litellm import ahead, package
 
 LONG = "word " * 400  # some hundred tokens, by anybody's count
 
@@ -141,6 +142,20 @@ def test_a_running_event_loop_is_no_obstacle(make: Make, provider: Provider) -> 
         assert asyncio.run(cell()) == "Hello."
 
 
+def test_litellm_can_be_imported_ahead_and_prints_nothing(
+    provider: Provider, capsys: pytest.CaptureFixture[str]
+) -> None:
+    thread = ahead()
+    thread.join(60)
+    assert not thread.is_alive()
+    with provider.switch("a", Down()), pytest.raises(Exception, match="error"):
+        package().completion(
+            model="openai/a", api_base=provider.openai_url, api_key="none", messages=[{"role": "user", "content": "?"}],
+            max_retries=0,
+        )  # fmt: skip
+    assert capsys.readouterr().out == ""
+
+
 # -- failing over ------------------------------------------------------------------------------------------------------
 
 
@@ -184,6 +199,13 @@ def test_retry_after_is_kept_to_and_a_long_one_is_not_waited_for(make: Make, pro
     assert answer.group == "overflow"
     assert [each.retry_after for each in answer.attempts] == [30.0]
     assert router.slept == [3.0]  # type: ignore[attr-defined]
+
+
+def test_the_finer_of_two_headers_is_kept_to(make: Make, provider: Provider) -> None:
+    router = make({"primary": ("a",)}, num_retries=1, disable_cooldowns=True, options={"wait": lambda failure: 0.0})
+    with provider.switch("a", Throttle(0.25), times=1):  # "Retry-After: 1" and "retry-after-ms: 250"
+        router.complete("primary", "Hello")
+    assert router.slept == [0.25]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
