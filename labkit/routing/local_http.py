@@ -187,7 +187,12 @@ class LocalServer(HTTPServer):
             if room:
                 self._open[thread] = request
         if room:
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError:  # the system has no thread left: this client has to come again, the place is free
+                with self._guard:
+                    del self._open[thread]
+                self.shutdown_request(request)
         else:
             request.settimeout(0.1)
             request.sendall(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")

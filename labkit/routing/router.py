@@ -43,6 +43,7 @@ from labkit.routing.router_litellm import Groups
 from labkit.routing.router_outcome import (
     AGAIN,
     CALLERS,
+    PLACES,
     Attempt,
     Benched,
     NoAnswer,
@@ -199,7 +200,8 @@ class Router:
                 raise cause
             attempts.append(Attempt.of(cause, kind, group, self._clock() - began))
             causes.append(cause)
-            if kind not in AGAIN or failure > self.config.num_retries:
+            may_do = kind in AGAIN or (kind in PLACES and members > 1)
+            if not may_do or failure > self.config.num_retries:
                 return None
             pause = self._pause(group, failure, attempts[-1])
             if pause is None:

@@ -31,7 +31,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from labkit.routing.router_config import RouterConfig
-from labkit.routing.router_outcome import Benched, RouterConfigError, RouterError, beginning
+from labkit.routing.router_outcome import Benched, NothingSaid, RouterConfigError, RouterError, beginning
 
 __all__ = ["Groups", "ahead", "package"]
 
@@ -89,7 +89,10 @@ class Groups:
 
     def attempt(self, group: str, messages: list[Any], options: Mapping[str, Any]) -> Any:
         """LiteLLM's response of one deployment, called once. Its exceptions come through."""
-        return self.router.completion(model=group, messages=messages, **options, num_retries=0, disable_fallbacks=True)
+        found = self.router.completion(model=group, messages=messages, **options, num_retries=0, disable_fallbacks=True)
+        if not found.choices:
+            raise NothingSaid(str(found._hidden_params.get("model_id") or ""))
+        return found
 
     def benched(self, group: str) -> dict[str, Benched]:
         """The deployments of ``group`` that are in cooldown now, by id, as this process sees it."""

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from labkit.errors import LabError
 
 __all__ = [
-    "AGAIN", "CALLERS", "Attempt", "Benched", "NoAnswer", "Routed", "RouterConfigError", "RouterError",
+    "AGAIN", "CALLERS", "PLACES", "Attempt", "Benched", "NoAnswer", "Routed", "RouterConfigError", "RouterError",
     "beginning", "kind_of", "retry_after",
 ]  # fmt: skip
 
@@ -40,8 +40,10 @@ _KINDS = {
     "BadRequestError": "invalid",
     "UnprocessableEntityError": "invalid",
     "APIError": "error",
+    "NothingSaid": "error",
 }
 AGAIN = frozenset({"throttled", "timeout", "connection", "overloaded", "error"})  # the same call may do better later
+PLACES = frozenset({"denied", "missing"})  # says something about the deployment: another one of its group may do
 CALLERS = frozenset({"invalid", "content"})  # says something about the request: no other model is asked
 
 
@@ -51,6 +53,14 @@ class RouterError(LabError):
 
 class RouterConfigError(RouterError, ValueError):
     """A router's configuration that cannot be: the sentence names the place, the value and what is allowed."""
+
+
+class NothingSaid(RouterError):
+    """A provider answered with success and nothing in it: LiteLLM lets an empty list of choices pass."""
+
+    def __init__(self, deployment: str) -> None:
+        self.failed_deployment_id = deployment
+        super().__init__("the provider's answer holds no choice.")
 
 
 class Benched(NamedTuple):

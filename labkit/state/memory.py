@@ -11,8 +11,9 @@ Two kinds, and the way between them::
 * **Events** are read back by actor and session: after a session's environment is gone, they are the conversation.
   A *branch* goes on from an earlier event and leaves what came after it alone: another try, another agent.
 * **Records** are what a *strategy* makes of events: SEMANTIC (facts), SUMMARIZATION (of one session), USER_PREFERENCE,
-  EPISODIC (what was tried and what came of it), CUSTOM. There is no procedural one. A namespace ends with a slash, or
-  ``actors/ann`` would be the beginning of ``actors/anna``.
+  EPISODIC (what was tried and what came of it), CUSTOM. There is no procedural one. A search names a ``namespace``
+  exactly, or as a ``namespacePath`` all that lies below: so it ends with a slash, or ``actors/ann`` would be the
+  beginning of ``actors/anna``.
 
 All calls are AWS's own, through boto3. What no emulator does is in :attr:`Memory.simulated`. Shapes and limits:
 botocore's models of bedrock-agentcore and bedrock-agentcore-control; namespaces: AWS's page memory-organization.
@@ -20,6 +21,7 @@ botocore's models of bedrock-agentcore and bedrock-agentcore-control; namespaces
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 import weakref
@@ -47,6 +49,7 @@ _STRATEGIES = {
     "EPISODIC": ("episodicMemoryStrategy", _SESSION),
     "CUSTOM": ("customMemoryStrategy", _ACTOR),
 }
+_MAKING = threading.Lock()
 _MADE: weakref.WeakKeyDictionary[Lab, dict[str, Memory]] = weakref.WeakKeyDictionary()
 
 
@@ -67,6 +70,8 @@ class Memory:
         self, client: Any, memory_id: str, strategies: Mapping[str, str], *, clock: Callable[[], float] = time.time
     ) -> None:
         self.client, self.id, self.strategies, self.clock = client, memory_id, dict(strategies), clock
+        self._guard = threading.Lock()
+        self._latest: dict[tuple[str, str], int] = {}  # by actor and session: the newest event's time, in ms
 
     @classmethod
     def create(
@@ -90,27 +95,28 @@ class Memory:
             if kind not in known:
                 raise AgentMemoryError(f"a memory strategy is one of {', '.join(known)}; {kind!r:.40} is not.")
         full = lab.resource_name(name).replace("-", "_")
-        made = _MADE.setdefault(lab, {})
-        if full in made:
-            made[full].clock = clock
+        with _MAKING:  # of two threads one makes it; the other would take it for what an interrupted run has left
+            made = _MADE.setdefault(lab, {})
+            if full in made:
+                made[full].clock = clock
+                return made[full]
+            control = lab.client("bedrock-agentcore-control")
+            with calls.said("the memory was not made"):
+                for left in calls.named(control, full):
+                    calls.refuse_strangers(lab, control, left)
+                    calls.delete(control, left["id"], within, sleep)
+                inputs = [
+                    {_STRATEGIES[kind][0]: {"name": kind.lower(), "namespaceTemplates": [_STRATEGIES[kind][1]]}}
+                    for kind in strategies
+                ]
+                memory_id = control.create_memory(
+                    name=full, eventExpiryDuration=days, memoryStrategies=inputs, tags=lab.tags
+                )["memory"]["id"]
+                lab.on_close(f"memory {full}", lambda: calls.delete(control, memory_id, within, sleep))
+                found = calls.settled(control, memory_id, within, sleep)
+            ids = {strategy["type"]: strategy["strategyId"] for strategy in found.get("strategies", [])}
+            made[full] = cls(lab.client("bedrock-agentcore"), memory_id, ids, clock=clock)
             return made[full]
-        control = lab.client("bedrock-agentcore-control")
-        with calls.said("the memory was not made"):
-            for left in calls.named(control, full):
-                calls.refuse_strangers(lab, control, left)
-                calls.delete(control, left["id"], within, sleep)
-            inputs = [
-                {_STRATEGIES[kind][0]: {"name": kind.lower(), "namespaceTemplates": [_STRATEGIES[kind][1]]}}
-                for kind in strategies
-            ]
-            memory_id = control.create_memory(
-                name=full, eventExpiryDuration=days, memoryStrategies=inputs, tags=lab.tags
-            )["memory"]["id"]
-            lab.on_close(f"memory {full}", lambda: calls.delete(control, memory_id, within, sleep))
-            found = calls.settled(control, memory_id, within, sleep)
-        ids = {strategy["type"]: strategy["strategyId"] for strategy in found.get("strategies", [])}
-        made[full] = cls(lab.client("bedrock-agentcore"), memory_id, ids, clock=clock)
-        return made[full]
 
     # -- short-term ------------------------------------------------------------------------------------------------
 
@@ -125,7 +131,8 @@ class Memory:
     def events(self, actor: str, session: str, *, branch: str | None = None) -> list[Event]:
         """ListEvents, to its last page: what was said, the oldest first.
 
-        A branch comes with what led to it: the line that it left, up to the event that it goes on from.
+        A branch comes with what led to it: the line that it left, up to the event that it goes on from. Events that
+        several writers stored for one millisecond come in any order: AWS knows no other one.
         """
         calls.check_actor(actor)
         calls.check_session(session)
@@ -135,8 +142,7 @@ class Memory:
                 **where, PaginationConfig={"PageSize": limit("agentcore.memory.page.max")}
             )
             found = [calls.event(event) for page in pages for event in page["events"] if calls.is_said(event)]
-        # AWS lists the newest first and the stand-in the oldest; ids begin with a number that grows.
-        found.sort(key=lambda event: (event.at, int(event.id.partition("#")[0])))
+        found.sort(key=lambda event: event.id)  # listed with the newest first; an id begins with the time
         return calls.line(found, branch)
 
     def _create(self, actor: str, session: str, role: str, text: str, branch: Mapping[str, Any]) -> Event:
@@ -149,12 +155,19 @@ class Memory:
                 memoryId=self.id,
                 actorId=actor,
                 sessionId=session,
-                eventTimestamp=calls.moment(self.clock()),
+                eventTimestamp=calls.moment(self._moment(actor, session)),
                 payload=[{"conversational": {"content": {"text": text}, "role": role}}],
                 clientToken=uuid.uuid4().hex,  # one call, however often the SDK has to send it
                 **branch,
             )
         return calls.event(answer["event"])
+
+    def _moment(self, actor: str, session: str) -> float:
+        """Now, or a millisecond after the session's newest event from here: what AWS has them in order by."""
+        with self._guard:
+            now = max(round(self.clock() * 1000), self._latest.get((actor, session), 0) + 1)
+            self._latest[actor, session] = now
+        return now / 1000
 
     # -- long-term -------------------------------------------------------------------------------------------------
 
@@ -177,6 +190,8 @@ class Memory:
         Raises :class:`AgentMemoryError` when one was refused: the sentence says which, and how many were stored.
         """
         namespace, most = self.namespace(kind, actor, session), limit("agentcore.memory.record.max_chars")
+        if isinstance(texts, str):  # or each of its letters would be a record
+            raise AgentMemoryError(f"texts is a list of memory records; got the text {texts!r:.40}.")
         for text in texts:
             if not isinstance(text, str) or not 1 <= len(text) <= most:
                 raise AgentMemoryError(f"a memory record has 1 to {most} characters of text; got {text!r:.40}.")
@@ -211,6 +226,7 @@ class Memory:
                 memoryId=self.id,
                 namespace=self.namespace(kind, actor, session),
                 searchCriteria={"searchQuery": query, "memoryStrategyId": self.strategies[kind], "topK": top},
+                maxResults=top,  # else a page has 20
             )
         return [calls.record(record) for record in answer["memoryRecordSummaries"]]
 

@@ -14,8 +14,9 @@ its own. The price is delay: a client asks at most once in a poll interval and g
     broker   v1 ── v1 ── v1│── v1 ──▏poll▕── v2 ── v2          nobody waits, for one interval some still use v1
     deploy v3, broken ─────────────────────▏poll▕── v2 ── v2   refused with a sentence, the last good one goes on
 
-A session of AppConfig has a token that is good for one call; the answer brings the next one, and the time to wait
-before it is used. An answer without content says that nothing is new. Sources: botocore's model of appconfigdata.
+A session of AppConfig has a token that is good for one call and for a day; the answer brings the next one, and the time
+to wait before it is used. Where a token is refused, a new session begins at once. An answer without content says that
+nothing is new. Sources: botocore's model of appconfigdata.
 
 Only ``labkit.errors``, ``facts``, ``models`` and fastjsonschema are needed: this module travels into Lambda functions.
 """
@@ -33,12 +34,10 @@ from typing import Any
 
 from labkit.errors import LabError
 from labkit.facts import facts
-from labkit.models._input import ModelError, whole
+from labkit.models._input import ModelError, limit, whole
 
 __all__ = ["Capabilities", "Capability", "CapabilityError", "parse"]
 
-# Seconds between two polls that a session can ask for: botocore's model of appconfigdata, OptionalPollSeconds.
-_LEAST_POLL, _MOST_POLL = 15, 86_400
 _NAME = re.compile(r"[a-z][a-z0-9-]*")  # what an envelope takes as an agent class; a tool's name may be more
 _FIELDS = {"agent": str, "description": str, "queue_url": str, "input_schema": Mapping}
 
@@ -93,6 +92,8 @@ class Capability:
             self._check(value)
         except JsonSchemaValueException as error:
             return str(error.message).replace("data", "the input", 1)
+        except Exception as error:  # noqa: BLE001 - infinity as a multiple of something, a depth that nobody can follow
+            return f"the input cannot be checked: {type(error).__name__}: {error!s:.80}"
         return ""
 
     @property
@@ -139,7 +140,7 @@ class Capabilities:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         try:
-            self.poll = whole("poll", poll, low=_LEAST_POLL, high=_MOST_POLL)
+            self.poll = whole("poll", poll, low=limit("appconfig.poll.min"), high=limit("appconfig.poll.max"))
         except ModelError as error:
             raise CapabilityError(f"capabilities cannot be read so: {error}") from error
         self._client, self._clock = client, clock
@@ -174,9 +175,7 @@ class Capabilities:
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
-            token = self._token or self._start()
-            self._token = ""  # good for one call: where its answer is lost, a new session begins
-            answer = self._client.get_latest_configuration(ConfigurationToken=token)
+            answer = self._latest()
             content = answer["Configuration"].read()
             self._token = answer["NextPollConfigurationToken"]
             self._due = self._clock() + max(self.poll, answer["NextPollIntervalInSeconds"])
@@ -185,6 +184,21 @@ class Capabilities:
         except (CapabilityError, BotoCoreError, ClientError) as error:
             self.trouble = str(error)
             logger.error("the capabilities were not taken, %d older ones go on: %s", len(self._good), error)
+
+    def _latest(self) -> Any:
+        """The session's next answer, or the first one of a new session where AppConfig does not take the token."""
+        from botocore.exceptions import ClientError
+
+        token, self._token = self._token, ""  # good for one call: where its answer is lost, a new session begins
+        if token:
+            try:
+                return self._client.get_latest_configuration(ConfigurationToken=token)
+            except ClientError as error:
+                if error.response["Error"]["Code"] != "BadRequestException":
+                    raise
+                # Nobody asked for a day, and it has expired; or it came too early, by AppConfig's clock.
+                logger.info("the session of AppConfig begins anew: %s", error)
+        return self._client.get_latest_configuration(ConfigurationToken=self._start())
 
     def _start(self) -> str:
         asked = {**self._where, "RequiredMinimumPollIntervalInSeconds": self.poll}

@@ -78,6 +78,10 @@ def test_it_predicts_explains_and_asks(path: Path) -> None:
     for number, cell in zip(exercises, solutions, strict=True):
         shown = json.dumps(cell["outputs"], ensure_ascii=False)
         assert f"{number} ✓" in shown, "the stored solution does not pass its own check"
+    for cell in code(path):
+        folded = cell["metadata"].get("jupyter", {}).get("source_hidden", False)
+        gives_away = "solution" in tags(cell) or "def check_" in source(cell)
+        assert folded or not gives_away, f"this gives the answer away, and is not folded: {source(cell)[:80]}"
 
 
 @every

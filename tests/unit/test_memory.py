@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,8 +47,25 @@ def test_events_are_read_back_by_actor_and_session_the_oldest_first(memory: Memo
         ("ASSISTANT", "turn 1"),
         ("USER", "turn 2"),
     ]
-    assert {event.at for event in events} == {1_900_000_000.0}
+    # What is said within a millisecond has no order to AWS: each event is a millisecond after the one before.
+    assert [event.at for event in events] == [1_900_000_000.0, 1_900_000_000.001, 1_900_000_000.002]
+    assert [event.at for event in memory.events("bob", SESSION)] == [1_900_000_000.0]
     assert memory.events("cyn", SESSION) == []
+
+
+def test_events_keep_their_order_when_the_clock_goes_back(memory: Memory) -> None:
+    clock = memory.clock
+    assert isinstance(clock, Clock)
+    for step in (0.0, 5.0, -60.0, 0.0, 120.0):
+        clock.now += step
+        memory.say("ann", SESSION, "USER", f"{clock.now:.0f}")
+    assert texts(memory.events("ann", SESSION)) == [
+        "1900000000",
+        "1900000005",
+        "1899999945",
+        "1899999945",
+        "1900000065",
+    ]
 
 
 def test_events_come_from_every_page(memory: Memory) -> None:
@@ -83,7 +101,7 @@ def test_a_branch_whose_root_is_gone_or_makes_no_sense_is_what_it_says() -> None
 
 
 class Newest:
-    """AWS lists the newest first, in whole seconds, and numbers events by time (floci-io/floci#3556 captured it)."""
+    """Two pages of AWS's: the newest first, and an id begins with the time (captured by floci-io/floci#3556)."""
 
     def get_paginator(self, name: str) -> Newest:
         assert name == "list_events"
@@ -124,6 +142,13 @@ def test_records_are_recalled_within_their_namespace_the_best_first(memory: Memo
     assert found[0].score > (found[1].score or 0)
     assert len(memory.recall("SEMANTIC", "ann", "tea", top=1)) == 1
     assert memory.recall("SEMANTIC", "cyn", "tea") == []
+
+
+def test_as_many_are_recalled_as_are_asked_for(memory: Memory) -> None:
+    memory.remember("SEMANTIC", "ann", [f"tea {number}" for number in range(30)])
+    assert [len(memory.recall("SEMANTIC", "ann", "tea", top=top)) for top in (1, 25, 100)] == [1, 25, 30]
+    with pytest.raises(AgentMemoryError, match="nothing was recalled: ValidationException"):
+        memory.recall("SEMANTIC", "ann", "tea", top=101)
 
 
 def test_summaries_belong_to_one_session(memory: Memory) -> None:
@@ -217,6 +242,19 @@ def test_a_cell_that_runs_twice_finds_the_memory_and_the_lab_deletes_it(lab: Lab
     assert texts(Memory.create(lab, "support").events("ann", SESSION)) == ["hello"]
     with Lab.open("test") as again:  # closes the first one
         assert named(again.client("bedrock-agentcore-control"), "support") == []
+
+
+def test_threads_that_make_one_at_once_get_the_same(lab: Lab) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        made = list(threads.map(lambda _: Memory.create(lab, "support"), range(4)))
+    assert [each["id"] for each in named(lab.client("bedrock-agentcore-control"), "support")] == [made[0].id]
+    assert {each.id for each in made} == {made[0].id}
+
+
+def test_a_text_is_not_taken_for_a_list_of_letters(memory: Memory) -> None:
+    with pytest.raises(AgentMemoryError, match="texts is a list of memory records; got the text 'tea'"):
+        memory.remember("SEMANTIC", "ann", "tea")
+    assert memory.recall("SEMANTIC", "ann", "t") == []
 
 
 def test_what_an_interrupted_run_left_is_not_found_again(lab: Lab) -> None:

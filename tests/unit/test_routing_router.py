@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import json
 import os
+import random
 import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -17,6 +19,7 @@ import pytest
 
 from labkit import Lab
 from labkit.routing.gate import Gate
+from labkit.routing.local_http import LocalServer, Request
 from labkit.routing.provider import (
     Concurrency,
     ContextLength,
@@ -120,6 +123,27 @@ def test_the_converse_dialect_and_tools(make: Make, provider: Provider) -> None:
     assert answer.finish == "tool_calls"
     assert answer.response.choices[0].message.tool_calls[0].function.name == "weather"
     assert provider.hits.log[-1].dialect == "bedrock"
+
+
+def test_a_success_without_an_answer_is_a_failure_of_the_provider(make: Make) -> None:
+    def nothing(request: Request) -> None:
+        request.send_json(200, {"object": "chat.completion", "choices": []})
+
+    router = make({"primary": ("a",), "overflow": ("o",)}, **FALLBACK)
+    empty = LocalServer(nothing, name="labkit-empty")
+    try:
+        models = router.config.deployments
+        params = [{**each.params, "api_base": f"{empty.url}/v1"} if each.id == "a" else each.params for each in models]
+        listed = [
+            {"model_name": each.group, "litellm_params": dict(said), "model_info": {"id": each.id}}
+            for each, said in zip(models, params, strict=True)
+        ]
+        with Router(RouterConfig.of({"model_list": listed, "router_settings": {"timeout": 10, **FALLBACK}})) as routing:
+            answer = routing.complete("primary", "Hello")
+    finally:
+        empty.close()
+    assert (answer.text, answer.group) == ("Hello.", "overflow")
+    assert [(each.kind, each.deployment, each.error) for each in answer.attempts] == [("error", "a", "NothingSaid")]
 
 
 def test_two_deployments_under_one_name_share_the_load(make: Make, provider: Provider) -> None:
@@ -237,6 +261,23 @@ def test_a_silent_provider_is_given_up_after_the_timeout(make: Make, provider: P
         answer = router.complete("primary", "Hello")
     assert [each.kind for each in answer.attempts] == ["timeout"]
     assert answer.group == "overflow"
+
+
+@pytest.mark.parametrize("fault", ["denied", "missing"])
+def test_what_is_one_deployments_is_asked_of_its_neighbour(make: Make, provider: Provider, fault: str) -> None:
+    """Neither permission nor model is there, in one of two places: the other one of the group may have both."""
+    router = make(num_retries=3, **FALLBACK)
+    random.seed(7)
+    with provider.switch("a", Down(fault)):
+        found = [router.complete("primary", "Hello").group for _ in range(12)]
+    assert provider.hits.count("a") > 0
+    assert Counter(found)["overflow"] <= 3, "the one that answers is asked before the group is left"
+    alone = make({"primary": ("a",), "overflow": ("o",)}, num_retries=3, **FALLBACK)
+    provider.hits.reset()
+    with provider.switch("a", Down(fault)):
+        assert alone.complete("primary", "Hello").group == "overflow"
+    assert provider.hits.count("a") == 1, "where there is no neighbour, the same question has the same answer"
+    assert alone.slept == []  # type: ignore[attr-defined]
 
 
 def test_what_is_the_callers_fault_is_asked_of_nobody_else(make: Make, provider: Provider) -> None:

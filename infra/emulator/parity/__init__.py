@@ -93,6 +93,16 @@ MODULES: tuple[str, ...] = (
     "states_map_updates",
     "pipes_pollers",
     "pipes_api",
+    "appconfig_requests",
+    "appconfig_sessions",
+    "appconfig_versions",
+    "appconfig_lists",
+    "appconfig_deletions",
+    "agentcore_memories",
+    "agentcore_events",
+    "agentcore_records",
+    "agentcore_requests",
+    "agentcore_tags",
 )
 
 
