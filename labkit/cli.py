@@ -76,12 +76,16 @@ def up(
 def down() -> None:
     """End what was started here: the stand-in, LocalStack, with everything they started. Harmless when none runs."""
     from labkit import embedded, localstack
+    from labkit.state import postgres
 
     port = embedded.SERVER.stop()
     print("embedded: none was running." if port is None else f"embedded: ended (port {port or 'not recorded'}).")
     beside = ["the stand-in beside it"] if embedded.beside("").stop() is not None else []
     ended = [*localstack.stop(), *beside]
     print(f"localstack: ended {' and '.join(ended)}." if ended else "localstack: none was running.")
+    with contextlib.suppress(LabError):  # no home, or none that PostgreSQL could be in
+        if postgres.end_left():
+            print("postgresql: ended one that had lost its keeper.")
 
 
 def _status() -> dict[str, Any]:

@@ -15,13 +15,15 @@ Three things are the worker's, and so not the framework's:
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
+from collections.abc import Iterable, Mapping
 from typing import Any, TypedDict
 
 from labkit.facts import fact
-from labkit.work.worker import Task, WorkerError
+from labkit.work.worker import Poison, Task, WorkerError
 
 SYSTEM = "You answer questions about the limits of AWS services. Look each number up; never answer from memory."
 NAME = "look_up"
@@ -43,7 +45,43 @@ class Result(TypedDict):
 
 
 def question(task: Task) -> str:
-    return str(task.body.payload["question"])
+    """What is asked. Raises :class:`~labkit.work.tasks.Poison`: no later delivery has a question in it either."""
+    asked = (task.body.payload or {}).get("question")
+    if not isinstance(asked, str) or not asked.strip():
+        raise Poison(f"an agent needs payload.question, a text that is not empty; {task.trace_id} has {asked!r:.80}.")
+    return asked
+
+
+def uses(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The tools that a message of Converse's asks for."""
+    return [block["toolUse"] for block in message["content"] if "toolUse" in block]
+
+
+def key_of(use: Mapping[str, Any]) -> str:
+    """The key that is to be looked up. A schema is an offer: what the model makes of it is looked at here."""
+    if use["name"] != NAME:
+        raise ValueError(f"there is no tool {use['name']:.80}; there is {NAME}")
+    given = use["input"]
+    key = given.get("key") if isinstance(given, Mapping) else None
+    if not isinstance(key, str):
+        raise ValueError(f"{NAME} needs key, a text; got {given!r:.80}")
+    return key
+
+
+def looked_up(messages: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The keys that a conversation has asked for, in its order, where the tool could be called."""
+    found = []
+    for use in (use for message in messages for use in uses(message)):
+        with contextlib.suppress(ValueError):
+            found.append(key_of(use))
+    return found
+
+
+def answered(text: str, why: str) -> str:
+    """An answer that says something. One that is recorded is final: nobody asks again."""
+    if not text.strip():
+        raise RuntimeError(f"the agent stopped without an answer: {why}")
+    return text.strip()
 
 
 def look_up(task: Task, key: str) -> str:

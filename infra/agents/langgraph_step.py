@@ -34,10 +34,14 @@ from infra.agents.agent import (
     SCHEMA,
     SYSTEM,
     Result,
+    answered,
     bedrock_config,
+    key_of,
     look_up,
+    looked_up,
     model_id,
     question,
+    uses,
 )
 from labkit.work.worker import Task
 
@@ -55,27 +59,36 @@ def bedrock() -> Any:
 
 def ask(state: State, runtime: Runtime[Task]) -> State:
     runtime.context.check()
+    if turns(state) >= MOST_TURNS:  # counted in the thread: whoever takes it over has no turns of his own
+        raise RuntimeError(f"the agent stopped without an answer: {MOST_TURNS} turns were not enough")
     found = bedrock().converse(
         modelId=model_id(), system=[{"text": SYSTEM}], messages=state["messages"], toolConfig=TOOLS
     )
     if found["stopReason"] not in ("end_turn", "tool_use"):
         raise RuntimeError(f"the agent stopped without an answer: {found['stopReason']}")
-    return {"messages": [found["output"]["message"]]}
+    message = found["output"]["message"]
+    if not uses(message):
+        answered(text(message), "it is empty")  # before it is kept: a thread that ends with nothing ends so for ever
+    return {"messages": [message]}
 
 
 def call(state: State, runtime: Runtime[Task]) -> State:
     results: list[dict[str, Any]] = []
     for use in uses(state["messages"][-1]):
         try:
-            said, status = look_up(runtime.context, use["input"]["key"]), "success"
+            said, status = look_up(runtime.context, key_of(use)), "success"
         except Exception as error:  # noqa: BLE001 - the model is told, and may ask for something else
             said, status = f"Error: {type(error).__name__} - {error}", "error"
         results.append({"toolResult": {"toolUseId": use["toolUseId"], "content": [{"text": said}], "status": status}})
     return {"messages": [{"role": "user", "content": results}]}
 
 
-def uses(message: dict[str, Any]) -> list[dict[str, Any]]:
-    return [block["toolUse"] for block in message["content"] if "toolUse" in block]
+def text(message: dict[str, Any]) -> str:
+    return "".join(block.get("text", "") for block in message["content"])
+
+
+def turns(state: State) -> int:
+    return sum(message["role"] == "assistant" for message in state["messages"])
 
 
 def graph() -> StateGraph[State, Task, State, State]:
@@ -103,14 +116,14 @@ def checkpointer() -> Iterator[Any]:
 def step(task: Task) -> Result:
     with checkpointer() as saver:
         app = graph().compile(checkpointer=saver)
-        # What LangGraph counts are nodes, and a turn is two of them.
-        config: Any = {"recursion_limit": 2 * MOST_TURNS, "configurable": {"thread_id": task.trace_id}}
-        begun = saver is not None and app.get_state(config).next
-        given: Any = None if begun else {"messages": [{"role": "user", "content": [{"text": question(task)}]}]}
-        messages = app.invoke(given, config, context=task, **({"durability": "sync"} if saver else {}))["messages"]
-    asked = [message for message in messages if message["role"] == "assistant"]
-    return Result(
-        answer="".join(block.get("text", "") for block in asked[-1]["content"]).strip(),
-        looked_up=[use["input"].get("key", "") for message in asked for use in uses(message)],
-        turns=len(asked),
-    )
+        # Two nodes a turn, and one more that says so when there were too many.
+        config: Any = {"recursion_limit": 2 * MOST_TURNS + 2, "configurable": {"thread_id": task.trace_id}}
+        kept = app.get_state(config) if saver else None
+        if kept and kept.values and not kept.next:
+            state = kept.values  # it came to its end, and whoever ran it died before that was recorded
+        else:
+            begun = kept and kept.next
+            given: Any = None if begun else {"messages": [{"role": "user", "content": [{"text": question(task)}]}]}
+            state = app.invoke(given, config, context=task, **({"durability": "sync"} if saver else {}))
+    messages = state["messages"]
+    return Result(answer=answered(text(messages[-1]), "it is empty"), looked_up=looked_up(messages), turns=turns(state))

@@ -22,8 +22,10 @@ from infra.agents.agent import (
     SCHEMA,
     SYSTEM,
     Result,
+    answered,
     bedrock_config,
     look_up,
+    looked_up,
     model_id,
     question,
 )
@@ -39,11 +41,8 @@ def model() -> BedrockModel:
 
 
 def step(task: Task) -> Result:
-    looked_up: list[str] = []
-
     @tool(name=NAME, description=DESCRIPTION, inputSchema={"json": SCHEMA})
     def look(key: str) -> str:
-        looked_up.append(key)
         return look_up(task, key)
 
     def still_ours(event: BeforeModelCallEvent) -> None:
@@ -63,4 +62,5 @@ def step(task: Task) -> Result:
         raise wrapped.original_exception from None
     if found.stop_reason != "end_turn":
         raise RuntimeError(f"the agent stopped without an answer: {found.stop_reason}")
-    return Result(answer=str(found).strip(), looked_up=looked_up, turns=found.metrics.cycle_count)
+    answer = answered(str(found), "it is empty")
+    return Result(answer=answer, looked_up=looked_up(agent.messages), turns=found.metrics.cycle_count)

@@ -38,6 +38,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 import weakref
 from collections import defaultdict
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 __all__ = ["CheckpointError", "Checkpoints", "Step"]
 
 _PATIENCE = 15.0  # seconds that a connection is tried: a PostgreSQL that died replays its log meanwhile
+_OPENING = threading.Lock()
 _OPEN: weakref.WeakKeyDictionary[Lab, Checkpoints] = weakref.WeakKeyDictionary()
 
 
@@ -86,9 +88,14 @@ class Checkpoints:
         """
         if lab._closed:
             raise CheckpointError(f"lab {lab.name} is closed; run its Lab.open cell again.")
-        opened = _OPEN.get(lab)
-        if opened is not None and not opened._closed and opened._pid == os.getpid():
-            return opened
+        with _OPENING:  # of two threads one opens; the other must not drop what the first one writes into
+            opened = _OPEN.get(lab)
+            if opened is not None and not opened._closed and opened._pid == os.getpid():
+                return opened
+            return cls._opened(lab)
+
+    @classmethod
+    def _opened(cls, lab: Lab) -> Checkpoints:
         # A graph tells a service on the internet of its runs where the environment says so. Nothing of a lab leaves.
         os.environ.update(LANGSMITH_TRACING="false", LANGCHAIN_TRACING_V2="false")
         server = Postgres.join()

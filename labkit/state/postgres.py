@@ -22,21 +22,19 @@ import hashlib
 import importlib.util
 import os
 import select
-import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import quote
 
 from filelock import FileLock, Timeout
 
 from labkit import places
 from labkit.errors import LabError, SetupError
-from labkit.state.postgres_keeper import DOOR, HERE, MARK, OTHERS
-from labkit.state.postgres_server import end_orphan
+from labkit.state.postgres_keeper import DOOR, HERE, OTHERS, clear
+from labkit.state.postgres_url import url
 
 __all__ = ["Postgres", "PostgresError"]
 
@@ -73,7 +71,7 @@ class Postgres:
 
     def url(self, database: str = "postgres") -> str:
         """Where ``database`` is, for psycopg and for any process of this user's."""
-        return f"postgresql://postgres@/{quote(database, safe='')}?host={quote(str(self.folder / 'run'))}&port=5432"
+        return url(database, self.folder / "run")
 
     def close(self) -> None:
         """Let go. When nobody else holds on, the server has ended and its folder is gone afterwards.
@@ -95,7 +93,7 @@ class Postgres:
             except OSError:
                 pass  # the keeper was killed
         with _alone():
-            _clear(self.folder)
+            clear(self.folder, within=5.0)
 
     @property
     def kept(self) -> bool:
@@ -214,35 +212,38 @@ def _start(folder: Path, programs: Path, user: str | None) -> socket.socket:
     module = [sys.executable, "-m", "labkit.state.postgres_keeper", "--programs", str(programs)]
     lock = ["--lock", str(places.home() / "postgres.keeper.lock")]
     ours, theirs = socket.socketpair()
-    with _log().open("w") as log, theirs:
-        first = ["--first", str(theirs.fileno())]
-        subprocess.run(  # it goes on by itself
-            [*module, *(["--user", user] if user else []), *lock, *first, "--folder", str(folder)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            cwd="/",
-            env={**os.environ, "PYTHONPATH": os.pathsep.join((str(Path(__file__).resolve().parents[2]), *sys.path))},
-            pass_fds=(theirs.fileno(),),
-            start_new_session=True,  # an interrupted kernel must not take the server with it
-            check=False,
-        )
     try:
+        with _log().open("w") as log, theirs:
+            first = ["--first", str(theirs.fileno())]
+            subprocess.run(  # it goes on by itself
+                [*module, *(["--user", user] if user else []), *lock, *first, "--folder", str(folder)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd="/",
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join((str(Path(__file__).resolve().parents[2]), *sys.path)),
+                },
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,  # an interrupted kernel must not take the server with it
+                check=False,
+            )
         ours.settimeout(_START)
         if ours.recv(1) == HERE:
             return ours
         raise PostgresError(f"PostgreSQL did not start: {last_words()} (log: {_log()})")
-    except BaseException as error:
+    except BaseException as error:  # an interrupt among them, at any point
         ours.close()  # and with it the keeper ends, wherever it is
         if isinstance(error, TimeoutError):
             raise PostgresError(f"PostgreSQL was not ready within {_START:.0f} s; see {_log()}.") from None
         raise
 
 
-def _clear(folder: Path) -> None:
-    """Wait for the keeper's last breath. Where it was killed, end the server that it left, and remove its folder."""
-    lock = FileLock(places.home() / "postgres.keeper.lock")
-    with contextlib.suppress(Timeout), lock.acquire(timeout=5.0):
-        if (folder / MARK).exists():
-            end_orphan(folder / "data")
-            shutil.rmtree(folder, ignore_errors=True)
+def end_left() -> bool:
+    """End what a keeper that was killed has left, where all who used it have gone as well. True if there was some.
+
+    The next who needs PostgreSQL does so by itself; this is for who needs none any more.
+    """
+    folder = _folder(_user())
+    return folder.exists() and clear(folder, within=0.0)

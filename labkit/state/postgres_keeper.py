@@ -22,11 +22,13 @@ import shutil
 import signal
 import socket
 import stat
+import time
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from labkit.state.postgres_server import Gone, Server
+from labkit import places
+from labkit.state.postgres_server import Gone, Server, end_orphan
 
 MARK = ".labkit"  # the file that says that a folder is ours to remove
 DOOR = "keeper"  # the keeper's socket, beside PostgreSQL's
@@ -63,7 +65,7 @@ class Keeper:
             # Who comes from here on finds no door, and starts another keeper, which waits for this one's end.
         finally:
             self._server.stop()
-            shutil.rmtree(self._folder, ignore_errors=True)
+            remove(self._folder)
             for holder in last:
                 holder.close()  # now who left last knows that nothing is left
 
@@ -86,7 +88,10 @@ class Keeper:
                 # The door comes first: who comes while the last one leaves is still served.
                 for key, _ in sorted(ready.select(_LOOK), key=lambda found: found[0].fileobj is not door):
                     if key.fileobj is door:
-                        count(door.accept()[0])
+                        try:
+                            count(door.accept()[0])
+                        except OSError:  # no descriptor is left: who knocks is not let in, and who is here stays
+                            time.sleep(_LOOK)
                         continue
                     [holder] = [each for each in holders if each is key.fileobj]
                     if _has_left(holder):
@@ -118,6 +123,29 @@ class Keeper:
 
     def _end(self, number: int, frame: object) -> None:
         self._told = True
+
+
+def clear(folder: Path, *, within: float) -> bool:
+    """Where the keeper has been killed, end the server that it left, and remove its folder. True if there was one.
+
+    ``within``: seconds to wait for a keeper that is on its way out; where one stays, it is its affair.
+    """
+    with contextlib.suppress(Timeout), FileLock(places.home() / "postgres.keeper.lock").acquire(timeout=within):
+        if (folder / MARK).exists():
+            end_orphan(folder / "data")
+            remove(folder)
+            return True
+    return False
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder that is ours, its mark last: who is killed before that leaves one that the next keeper knows."""
+    with contextlib.suppress(OSError):
+        for each in folder.iterdir():
+            if each.name != MARK:
+                shutil.rmtree(each, ignore_errors=True)
+        if [each.name for each in folder.iterdir()] == [MARK]:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _has_left(holder: socket.socket) -> bool:

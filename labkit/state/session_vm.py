@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import psutil
 
 from labkit import places
+from labkit.errors import SetupError
 from labkit.state import session_host
 from labkit.state.session_rules import FAILED, INVALID, SessionError
 
@@ -46,28 +47,32 @@ class Process:
     """:class:`Environment` as a process. ``storage`` is a folder that outlives it, mounted at ``mnt/<name>``."""
 
     def __init__(self, agent: Path, session_id: str, storage: tuple[str, Path] | None, below: Path) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="vm-", dir=below))
-        self._link, theirs = socket.socketpair()
-        try:
-            mounted = self._mount(*storage) if storage else ""
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", _HOST, str(theirs.fileno()), str(os.getpid()), session_id, mounted, str(agent)],
-                cwd=self.folder,
-                env=self._environment(),
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        except BaseException as error:
-            self._link.close()
-            shutil.rmtree(self.folder, ignore_errors=True)
-            if isinstance(error, (OSError, ValueError)):
+        with contextlib.ExitStack() as undo:
+            try:
+                self.folder = Path(tempfile.mkdtemp(prefix="vm-", dir=below))
+                undo.callback(shutil.rmtree, self.folder, ignore_errors=True)
+                self._link, theirs = socket.socketpair()
+                undo.callback(self._link.close)
+                with theirs:
+                    self._process = self._started(theirs.fileno(), agent, session_id, storage)
+            except (OSError, ValueError) as error:
                 raise SessionError(FAILED, f"no environment could be started: {error}.") from error
-            raise
-        finally:
-            theirs.close()
+            undo.pop_all()
+
+    def _started(
+        self, link: int, agent: Path, session_id: str, storage: tuple[str, Path] | None
+    ) -> subprocess.Popen[bytes]:
+        mounted = self._mount(*storage) if storage else ""
+        return subprocess.Popen(
+            [sys.executable, "-I", _HOST, str(link), str(os.getpid()), session_id, mounted, str(agent)],
+            cwd=self.folder,
+            env=self._environment(),
+            pass_fds=(link,),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
 
     def ask(self, asked: dict[str, Any], patience: float) -> dict[str, Any]:
         end = time.monotonic() + patience
@@ -82,7 +87,10 @@ class Process:
             raise SessionError(FAILED, "the environment ended while the request was at work.") from error
         if frame is None:
             raise SessionError(FAILED, "the environment ended while the request was at work.")
-        answer: dict[str, Any] = json.loads(frame)
+        try:
+            answer: dict[str, Any] = json.loads(frame)
+        except (ValueError, RecursionError) as error:
+            raise SessionError(FAILED, f"the agent's answer cannot be read: {error}.") from error
         return answer
 
     @property
@@ -146,13 +154,19 @@ def agent_source(agent: str | Path) -> str:
     return source
 
 
-def own_folder() -> Path:
-    """A new folder for this runtime. What processes have left that ended without closing theirs is removed."""
-    below = places.home() / "sessions"
-    below.mkdir(parents=True, exist_ok=True)
-    for folder in below.glob("*-*"):
-        owner = folder.name.partition("-")[0]
-        if owner.isdigit() and not psutil.pid_exists(int(owner)):
-            _kill_strays(folder)
-            shutil.rmtree(folder, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=below))
+def own_folder(kind: str = "sessions") -> Path:
+    """A new folder of this process's, below the lab's home. What was left by processes that were killed is removed.
+
+    Raises :class:`~labkit.errors.SetupError` when the home cannot be written into.
+    """
+    below = places.home() / kind
+    try:
+        below.mkdir(parents=True, exist_ok=True)
+        for folder in below.glob("*-*"):
+            owner = folder.name.partition("-")[0]
+            if owner.isdigit() and not psutil.pid_exists(int(owner)):
+                _kill_strays(folder)
+                shutil.rmtree(folder, ignore_errors=True)
+        return Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=below))
+    except OSError as error:
+        raise SetupError(f"{below} cannot be used: {error.strerror or error}.") from error

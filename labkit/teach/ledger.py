@@ -16,8 +16,8 @@ that has nothing else.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,13 +26,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Ledger", "paid"]
 
+_LONGEST = 200  # bytes, of 255 that a file's name has on most systems
+
 
 class Ledger:
     """One ledger, in a folder of its own. :meth:`create` lets a lab remove it."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="labkit-ledger-")
-        self.path = str(Path(self._folder.name) / "ledger")
+        from labkit.state.session_vm import own_folder
+
+        self._folder = own_folder("ledgers")
+        self.path = str(self._folder / "ledger")
         Path(self.path).touch()
 
     @classmethod
@@ -56,20 +60,24 @@ class Ledger:
 
     def close(self) -> None:
         """Remove the ledger. Closing twice is harmless."""
-        self._folder.cleanup()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def paid(path: str, step: str) -> str:
-    """Run ``step``, whose name has no spaces: a line in the ledger at ``path``, and what the step answers.
+    """Run ``step``: a line in the ledger at ``path``, and what the step answers.
 
-    Where the ledger has a cut for it, the process ends here.
+    Where the ledger has a cut for it, the process ends here. A step's name is one word, and part of a file's: raises
+    ValueError for what is none, and pays for nothing.
     """
+    cut = _cut(path, step)
     # One short write: lines of several processes do not mix.
     handle = os.open(path, os.O_WRONLY | os.O_APPEND)
-    os.write(handle, f"{step}\n".encode())
-    os.close(handle)
     try:
-        _cut(path, step).unlink()
+        os.write(handle, f"{step}\n".encode())
+    finally:
+        os.close(handle)
+    try:
+        cut.unlink()
     except FileNotFoundError:
         return f"{step} done"
     os.kill(os.getpid(), signal.SIGKILL)
@@ -77,4 +85,8 @@ def paid(path: str, step: str) -> str:
 
 
 def _cut(path: str, step: str) -> Path:
+    if not isinstance(step, str) or step.split() != [step] or not step.isprintable() or set(step) & set("/\\"):
+        raise ValueError(f"a step's name is one word without slashes; got {step!r:.80}.")
+    if len(step.encode()) > _LONGEST:
+        raise ValueError(f"a step's name has at most {_LONGEST} bytes; got {len(step.encode())}.")
     return Path(f"{path}.cut-in-{step}")

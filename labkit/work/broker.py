@@ -40,7 +40,7 @@ from typing import Any
 from labkit.errors import LabError
 from labkit.state.idempotency import Claim, IdempotencyStore, PayloadMismatch, Work
 from labkit.work.capabilities import Capabilities
-from labkit.work.decisions import Decider
+from labkit.work.decisions import Decider, not_json
 from labkit.work.queues import Queue
 
 __all__ = ["HOPELESS", "Broker", "BrokerError", "Dispatched", "EventExpired", "EventUnreadable"]
@@ -180,6 +180,8 @@ class Inbound:
         _count(fields, "ttl_seconds", 1)
         if isinstance(fields.get("payload"), Mapping) == isinstance(fields.get("payload_ref"), Mapping):
             raise EventUnreadable("the envelope needs either payload or payload_ref, an object, and not both.")
+        if fault := not_json(fields.get("payload")):
+            raise EventUnreadable(f"the payload is not what JSON can hold: {fault}.")
         try:
             issued = datetime.fromisoformat(_text(fields, "issued_at", 64))
             if issued.tzinfo is None:
@@ -210,7 +212,9 @@ class Inbound:
             "agent_class": agent,
             "payload": {"input": given, **came},
         }
-        return json.dumps(envelope, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
+        text = json.dumps(envelope, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
+        # Two characters are good JSON, and SQS takes neither as it is.
+        return text.replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
 
 
 def _text(fields: Mapping[str, Any], name: str, most: int, like: Callable[[str], object] = bool, rule: str = "") -> str:

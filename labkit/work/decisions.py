@@ -184,10 +184,19 @@ def checked(answer: Mapping[str, Any], capabilities: Mapping[str, Capability]) -
         name, given = use.get("name"), use.get("input")
         if name not in capabilities:
             raise InvalidDecision(f"it calls {name!r:.80}, and there are {', '.join(capabilities)}.")
-        if fault := capabilities[name].fault(given):
+        if fault := capabilities[name].fault(given) or not_json(given):
             raise InvalidDecision(f"its call of {name} cannot be used: {fault}.")
         call = Call(name, given)
         if found.setdefault(name, call) != call:
             # The key of a piece of work is the event's trace id and the agent: two would be one.
             raise InvalidDecision(f"it calls {name} twice, with different inputs; an agent gets one piece of work.")
     return sorted(found.values(), key=lambda call: call.agent)
+
+
+def not_json(value: Any) -> str:
+    """Why JSON as all others read it cannot hold ``value`` (NaN, infinity, half a character); "" where it can."""
+    try:
+        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        return str(error)
+    return ""

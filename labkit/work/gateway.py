@@ -117,6 +117,9 @@ class Gateway:
             content = {"json": redact(answer if isinstance(answer, dict) else {"result": answer}, self._secrets)}
         except Failed as error:
             content, ended = {"text": redact(str(error), self._secrets)}, error.how
+        except RecursionError:
+            content = {"text": f"{name:.80}: what went in or came out is nested too deep to be passed on."}
+            ended = "failed"
         logger.log(
             logging.INFO if ended == "success" else logging.WARNING,
             "trace %s: %s called %.80s for tenant %s: %s after %.0f ms",

@@ -37,6 +37,7 @@ from labkit.models.retry import Exponential, Jitter
 from labkit.state import tables
 from labkit.state.together import Item, refused, write
 from labkit.work import workflow_state
+from labkit.work.each import each
 from labkit.work.workflow_state import RUNNING, Answer, Change, Decide, Kind, SupervisorError, Workflow
 
 if TYPE_CHECKING:
@@ -134,12 +135,12 @@ class Supervisor:
             silent = ", ".join(f"{agent} ({trace})" for trace, agent in now.waiting.items())
             return workflow_state.failed(now, f"no answer after {self.patience:g} s: {silent}")
 
-        ended = []
-        for workflow_id in self._todo(_WAITING, self._clock()):
-            if self._change(workflow_id, overdue) == "failed":
-                ended.append(workflow_id)
+        def end(workflow_id: str) -> str:
+            kind = self._change(workflow_id, overdue)
             self.publish(workflow_id)
-        return ended
+            return workflow_id if kind == "failed" else ""
+
+        return list(filter(None, each(self._todo(_WAITING, self._clock()), end)))
 
     # -- what goes out ---------------------------------------------------------------------------------------------
 
@@ -174,7 +175,7 @@ class Supervisor:
 
     def repair(self, *, older: float = 60.0) -> int:
         """Publish what has waited for more than ``older`` seconds: whoever was to do it has died. Returns how many."""
-        return sum(self.publish(workflow_id) for workflow_id in self._todo(_PUBLISH, self._clock() - older))
+        return sum(each(self._todo(_PUBLISH, self._clock() - older), self.publish))
 
     # -- the table -------------------------------------------------------------------------------------------------
 

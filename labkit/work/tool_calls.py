@@ -64,7 +64,7 @@ class Runner:
             try:
                 run = tool.run
                 answer = _invoke(run, name, given, identity) if isinstance(run, Function) else run(given, identity)
-                outcome.append(json.loads(json.dumps(answer, allow_nan=False)))
+                outcome.append(json.loads(json.dumps(answer, allow_nan=False, ensure_ascii=False).encode()))
             except BaseException as error:  # noqa: BLE001 - it is the model that hears of it
                 outcome.append(error)
 

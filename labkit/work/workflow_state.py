@@ -109,12 +109,15 @@ class Answer:
 
         Raises :class:`SupervisorError`, and :class:`~labkit.control.envelope.EnvelopeError`.
         """
-        found = json.loads(event) if isinstance(event, str | bytes) else event
+        try:
+            found = json.loads(event) if isinstance(event, str | bytes) else event
+        except (ValueError, RecursionError) as error:
+            raise SupervisorError(f"an answer is an event, a JSON object; this is no JSON: {error}.") from error
         envelope = Envelope.from_event(found)
         payload, kind = envelope.payload or {}, found.get("detail-type")
         about = (envelope.conversation_id, envelope.trace_id, envelope.step, envelope.agent_class)
         try:
-            json.dumps(payload, allow_nan=False).encode()
+            json.dumps(payload, allow_nan=False, ensure_ascii=False).encode()
         except ValueError as error:
             raise SupervisorError(f"{envelope.trace_id} is answered with what JSON cannot hold: {error}.") from error
         if kind == COMPLETED and "result" in payload:
@@ -197,6 +200,8 @@ def _next(workflow: Workflow, decide: Decide, due: float) -> Change:
     if not stage:
         ended = replace(workflow, phase=FINISHED)
         return _ended("finished", FINISHED_EVENT, ended, {"results": list(workflow.results)})
+    if not isinstance(stage, Mapping) or not all(isinstance(agent, str) for agent in stage):
+        raise SupervisorError(f"a stage is agents and their payloads; workflow {workflow.id} gets {stage!r:.80}.")
     if len(stage) > MOST_AGENTS:
         raise SupervisorError(f"a stage has at most {MOST_AGENTS} agents; workflow {workflow.id} wants {len(stage)}.")
     asked = tuple(

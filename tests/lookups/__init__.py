@@ -1,7 +1,8 @@
 """A run fails when anything in it looks up a host, or connects to one, outside loopback: ``pytest -p tests.lookups``.
 
-The course promises to need no network. Every process of a run is watched, kernels and workers among them, through
-``hook/sitecustomize.py``; what is not Python is not.
+The course promises to need no network. The processes of a run are watched, kernels and workers among them, through
+``hook/sitecustomize.py``. Not watched is what does without it: what is not Python (a C library that connects by itself
+among it), and a Python that gets other variables or is isolated, as the stand-in, its functions and sessions are.
 """
 
 from __future__ import annotations

@@ -27,14 +27,20 @@ from infra.agents import langgraph_step, strands_step, worker
 from labkit import Lab
 from labkit.control.envelope import Envelope
 from labkit.facts import fact, facts
-from labkit.routing.provider import Provider, Script, Throttle, ToolCall, contains
+from labkit.routing.provider import Answer, Provider, Script, Throttle, ToolCall, contains
 from labkit.state.checkpoints import Checkpoints
 from labkit.state.idempotency import IdempotencyStore, Work
 from labkit.work.processes import Processes
 from labkit.work.queues import Queue
+from labkit.work.worker import Poison
 
 KEYS = ("sqs.visibility.max", "sqs.long_poll.max", "sqs.receive.max")
 KINDS = ("strands", "langgraph")
+STRANGE = {
+    "another tool": ToolCall("delete_all", {"key": KEYS[0]}, invented=True),
+    "no text": ToolCall("look_up", {"key": 42}),
+    "no key": ToolCall("look_up", {"name": KEYS[0]}),
+}
 
 
 def script() -> Script:
@@ -42,6 +48,9 @@ def script() -> Script:
     for key in KEYS:
         asked.on(contains(key), [ToolCall("look_up", {"key": key}), lambda asked: f"It is {asked.result}."])
     asked.on(contains("nonsense"), [ToolCall("look_up", {"key": "no.such"}), lambda asked: f"Sorry: {asked.result}"])
+    for name, call in STRANGE.items():
+        asked.on(contains(name), [call, lambda asked: f"Sorry: {asked.result}"])
+    asked.on(contains("blank"), Answer(" "))
     return asked.on(contains("endless"), lambda asked: ToolCall("look_up", {"key": KEYS[0]}))
 
 
@@ -86,9 +95,24 @@ def _clients_anew() -> Iterator[None]:
 
 
 def about(key: str, number: int = 0) -> Envelope:
-    return Envelope.new(
-        conversation_id=f"{key}-{number}", step=1, agent_class="researcher", payload={"question": f"What is {key}?"}
-    )
+    name, asked = f"{key.replace(' ', '-')}-{number}", {"question": f"What is {key}?"}
+    return Envelope.new(conversation_id=name, step=1, agent_class="researcher", payload=asked)
+
+
+class Told:
+    """As much of a task as a step sees."""
+
+    attempt = 1
+
+    def __init__(self, envelope: Envelope) -> None:
+        self.body, self.trace_id = envelope, envelope.trace_id
+
+    def check(self) -> None:
+        pass
+
+
+def step_of(kind: str) -> Any:
+    return {"strands": strands_step, "langgraph": langgraph_step}[kind].step
 
 
 def log(path: Path) -> list[dict[str, Any]]:
@@ -125,6 +149,34 @@ def test_a_tool_that_fails_is_told_to_the_model(
     found = result(store, envelope)
     assert found["answer"].startswith("Sorry: Error: UnknownFact - There is no fact")
     assert (found["looked_up"], found["turns"]) == (["no.such"], 2)
+
+
+@pytest.mark.parametrize("what", STRANGE)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_the_schema_does_not_offer_is_not_done(
+    kind: str, what: str, environment: dict[str, str], provider: Provider, tmp_path: Path
+) -> None:
+    found = step_of(kind)(Told(about(what)))
+    assert found["answer"].startswith("Sorry: ")
+    assert (found["looked_up"], found["turns"], log(tmp_path)) == ([], 2, [])
+    assert provider.hits.total == 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_answer_that_says_nothing_is_none(kind: str, environment: dict[str, str]) -> None:
+    with pytest.raises(RuntimeError, match="stopped without an answer: it is empty"):
+        step_of(kind)(Told(about("blank")))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("payload", [{}, {"question": " "}, {"question": ["two"]}])
+def test_who_asks_nothing_is_poison(
+    kind: str, payload: dict[str, Any], environment: dict[str, str], provider: Provider
+) -> None:
+    envelope = Envelope.new(conversation_id="silent", step=1, agent_class="researcher", payload=payload)
+    with pytest.raises(Poison, match=r"needs payload\.question"):
+        step_of(kind)(Told(envelope))
+    assert provider.hits.total == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -167,19 +219,18 @@ def test_a_message_that_is_lost_costs_no_further_call(
     class Lost(Exception):
         pass
 
-    class Told:
-        """As much of a task as a step sees, whose message is another worker's after its first call."""
+    class Taken(Told):
+        """Its message is another worker's after its first call."""
 
-        body, trace_id, attempt, checks = about(KEYS[0]), "trace", 1, 0
+        checks = 0
 
         def check(self) -> None:
             self.checks += 1
             if self.checks > 1:
                 raise Lost
 
-    step: Any = {"strands": strands_step, "langgraph": langgraph_step}[kind].step
     with pytest.raises(Lost):
-        step(Told())
+        step_of(kind)(Taken(about(KEYS[0])))
     assert provider.hits.total == 1
 
 
@@ -243,6 +294,30 @@ def test_with_checkpoints_the_one_who_takes_over_asks_nothing_again(
         del os.environ["CHECKPOINTS_URL"]
     assert result(store, envelope)["turns"] == 2
     assert provider.hits.total == 2, "the second question alone: the first had its answer"
+
+
+@pytest.fixture
+def kept(lab: Lab, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Checkpoints:
+    checkpoints = Checkpoints.open(lab)
+    monkeypatch.setenv("CHECKPOINTS_URL", checkpoints.url)
+    return checkpoints
+
+
+def test_a_thread_that_has_ended_is_not_run_again_where_its_result_was_not_recorded(
+    kept: Checkpoints, provider: Provider
+) -> None:
+    task = Told(about(KEYS[0]))
+    first = langgraph_step.step(task)  # type: ignore[arg-type]
+    assert langgraph_step.step(task) == first  # type: ignore[arg-type]
+    assert provider.hits.total == 2
+
+
+def test_turns_are_counted_in_the_thread(kept: Checkpoints, provider: Provider) -> None:
+    task = Told(about("endless"))
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="6 turns were not enough"):
+            langgraph_step.step(task)  # type: ignore[arg-type]
+    assert provider.hits.total == 6, "not 6 for each delivery"
 
 
 @pytest.mark.parametrize("kind", KINDS)

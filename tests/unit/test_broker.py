@@ -324,6 +324,13 @@ def test_an_entry_that_sqs_refuses_is_an_error_and_sent_next_time(bench: Bench) 
     assert [len(bench.got(agent)) for agent in bench.queues] == [1, 1]
 
 
+def test_a_character_that_sqs_does_not_take_is_sent_as_json_spells_it(bench: Bench) -> None:
+    bench.broker.dispatch(event(payload={"says": "both", "odd": "\ufffe\uffff"}))
+    [sent] = bench.got("coder")
+    assert sent.payload is not None
+    assert sent.payload["event"]["odd"] == "\ufffe\uffff"
+
+
 # -- what is refused ---------------------------------------------------------------------------------------------------
 
 
@@ -344,6 +351,8 @@ def test_an_entry_that_sqs_refuses_is_an_error_and_sent_next_time(bench: Bench) 
         (lambda e: e["detail"].update(ttl_seconds=0) or e, "field ttl_seconds is 0"),
         (lambda e: e["detail"].pop("payload") and e, "either payload or payload_ref"),
         (lambda e: e["detail"].update(payload_ref={"size": 1}) or e, "not both"),
+        (lambda e: e["detail"].update(payload={"n": float("nan")}) or e, "the payload is not what JSON can hold"),
+        (lambda e: e["detail"].update(payload={"half": "\ud83d"}) or json.dumps(e), "not what JSON can hold"),
     ],
 )
 def test_an_event_that_cannot_be_read_says_why(change: Callable[[Any], Any], says: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import math
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -101,11 +102,27 @@ def test_calls_that_may_be_acted_on_are_sorted_and_each_agent_is_there_once() ->
         (answered(("coder", {"task": "a"}), ("poet", {})), "it calls 'poet'"),  # one bad call refuses all of it
         (answered(("coder", {"task": "a"}), stop="max_tokens"), "cut off or blocked: it ended with 'max_tokens'"),
         (answered(stop="guardrail_intervened"), "cut off or blocked"),
+        (answered(("coder", {"task": "\ud83d"})), "its call of coder cannot be used: .* surrogates not allowed"),
     ],
 )
 def test_everything_else_is_refused(answer: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidDecision, match=says):
         checked(answer, FLEET)
+
+
+@pytest.mark.parametrize(
+    ("number", "value", "says"),
+    [
+        ({"multipleOf": 0}, 3, "cannot be checked: ZeroDivisionError"),
+        ({"multipleOf": 0.1}, math.inf, "cannot be checked: OverflowError"),
+        ({}, math.inf, "not JSON compliant"),
+    ],
+)
+def test_what_a_schema_cannot_judge_is_refused(number: dict[str, Any], value: float, says: str) -> None:
+    schema = {"type": "object", "properties": {"number": {"type": "number", **number}}}
+    fleet = {"coder": Capability.of(record(input_schema=schema))}
+    with pytest.raises(InvalidDecision, match=says):
+        checked(answered(("coder", {"number": value})), fleet)
 
 
 JSON = st.recursive(
@@ -375,6 +392,17 @@ def test_an_answer_that_is_lost_takes_its_token_along() -> None:
     clock.now, session.breaks = clock.now + 15, False
     assert (list(read.get()), read.trouble) == (["coder"], "")
     assert session.calls == ["start", "get", "get", "start", "get"]
+
+
+def test_a_token_that_is_not_taken_any_more_is_followed_by_a_new_session(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    session = Session(clock, 15)
+    read = Capabilities(session, "a", "e", "p", poll=15, clock=clock)
+    read.get()
+    clock.now, session.tokens = clock.now + 100_000, set()  # a day is over
+    assert (list(read.get()), read.trouble) == (["coder"], "")
+    assert session.calls == ["start", "get", "get", "start", "get"]
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 @pytest.mark.parametrize("poll", [14, 86_401, 15.0, True])

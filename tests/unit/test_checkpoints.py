@@ -6,11 +6,13 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ pytest.importorskip("langgraph.checkpoint.postgres")
 pytest.importorskip("psycopg")
 
 import psycopg
+from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.types import Command
 
 from labkit import Lab
@@ -31,6 +34,7 @@ from labkit.state.checkpoint_steps import Step
 from labkit.state.checkpoints import CheckpointError, Checkpoints
 from labkit.state.idempotency import IdempotencyStore
 from labkit.state.postgres import Postgres, PostgresError
+from labkit.state.postgres_keeper import DOOR, MARK, remove
 
 from . import killed_graph
 from .killed_graph import Run
@@ -347,7 +351,49 @@ def test_a_dead_postgresql_comes_back_with_what_was_committed(
     assert postmasters(held.folder) != [server]
 
 
-def test_one_that_is_gone_for_good_is_said_at_once_and_the_lab_still_closes(home: Path, lab: Lab) -> None:
+def test_of_threads_that_open_at_once_one_makes_the_database(lab: Lab, held: Postgres) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda _: Checkpoints.open(lab), range(4)))
+    assert len({id(each) for each in found}) == 1
+    assert found[0].threads() == []
+
+
+def test_variables_that_are_about_another_postgresql_are_not_followed(
+    checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = {
+        "PGHOSTADDR": "192.0.2.1",
+        "PGHOST": "fleet.invalid",
+        "PGOPTIONS": "-c default_transaction_read_only=on",
+        "PGCLIENTENCODING": "LATIN1",
+        "PGTARGETSESSIONATTRS": "read-only",
+        "PGGSSENCMODE": "require",
+        "PGCHANNELBINDING": "require",
+        "PGCONNECT_TIMEOUT": "soon",
+        "PGSSLMODE": "require",
+    }
+    for name, value in others.items():
+        monkeypatch.setenv(name, value)
+    with PostgresSaver.from_conn_string(checkpoints.url) as saver:
+        saver.setup()
+        assert saver.conn.info.encoding == "utf-8"  # type: ignore[union-attr]
+        assert saver.conn.info.get_parameters()["host"] == str(checkpoints._server.folder / "run")  # type: ignore[union-attr]
+    assert checkpoints.threads() == []
+
+
+def test_a_server_that_is_stopped_is_not_waited_for_for_ever(checkpoints: Checkpoints, held: Postgres) -> None:
+    [server] = postmasters(held.folder)
+    server.suspend()
+    try:
+        before = time.monotonic()
+        with pytest.raises(psycopg.OperationalError), PostgresSaver.from_conn_string(checkpoints.url):
+            pass
+        assert time.monotonic() - before < 15
+    finally:
+        server.resume()
+
+
+def test_one_that_is_gone_for_good_is_said_at_once_and_the_lab_still_closes(lab: Lab, home: Path) -> None:
     checkpoints = Checkpoints.open(lab)
     folder = checkpoints._server.folder
     for process in (*keepers(folder), *postmasters(folder)):
@@ -456,6 +502,20 @@ def test_where_the_keeper_was_killed_the_next_one_clears_away(home: Path) -> Non
     assert nothing_is_left(folder)
 
 
+def test_where_the_keeper_and_all_who_held_on_were_killed_labkit_down_clears_away(home: Path) -> None:
+    with holder(home) as (process, folder):
+        assert not postgres.end_left(), "it has a keeper"
+        keepers(folder)[0].kill()
+        process.kill()
+        process.wait(10)
+    assert postmasters(folder)
+    down = [sys.executable, "-m", "labkit.cli", "down"]
+    done = subprocess.run(down, capture_output=True, text=True, timeout=60, check=True)
+    assert "postgresql: ended one that had lost its keeper." in done.stdout
+    assert nothing_is_left(folder)
+    assert not postgres.end_left()
+
+
 def test_who_holds_on_clears_away_where_the_keeper_was_killed(home: Path) -> None:
     server = Postgres.join()
     keepers(server.folder)[0].kill()
@@ -491,6 +551,40 @@ def test_a_folder_that_is_somebodys_is_left_alone(home: Path, monkeypatch: pytes
     with pytest.raises(PostgresError, match="holds files that are not labkit's"):
         Postgres.join()
     assert (home / "postgres" / "thesis.txt").exists()
+
+
+def test_a_folder_that_was_not_removed_whole_keeps_its_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "postgres"
+    for part in ("data", "run"):
+        (folder / part).mkdir(parents=True)
+    (folder / MARK).touch()
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.rmtree", lambda *args, **options: None)  # no descriptor left, or killed in it
+        remove(folder)
+    assert (folder / MARK).exists(), "or the next keeper takes it for somebody's, and the home is of no use any more"
+    remove(folder)
+    assert not folder.exists()
+    remove(folder)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits another process")
+def test_a_keeper_that_has_no_descriptor_left_keeps_what_it_has(home: Path) -> None:
+    with contextlib.closing(Postgres.join()) as server, contextlib.ExitStack() as knocking:
+        [keeper] = keepers(server.folder)
+        limits = keeper.rlimit(psutil.RLIMIT_NOFILE)
+        keeper.rlimit(psutil.RLIMIT_NOFILE, (keeper.num_fds() + 1, limits[1]))
+        answers = []
+        for _ in range(5):
+            hold = knocking.enter_context(socket.socket(socket.AF_UNIX))
+            hold.settimeout(0.5)
+            hold.connect(str(server.folder / "run" / DOOR))
+            with contextlib.suppress(TimeoutError):
+                answers.append(hold.recv(1))
+        assert 0 < len(answers) < 5, "some knock in vain"
+        with psycopg.connect(server.url()) as connection:
+            assert connection.execute("SELECT 1").fetchone() == (1,)
+        keeper.rlimit(psutil.RLIMIT_NOFILE, limits)
+    until(lambda: nothing_is_left(server.folder))
 
 
 def test_a_deep_home_has_its_socket_in_the_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,9 +36,20 @@ def test_a_name_outside_is_noted(tmp_path: Path, code: str) -> None:
     assert "'fleet.invalid'" in line
 
 
-def test_an_address_outside_is_noted(tmp_path: Path) -> None:
-    code = "import socket\ns = socket.socket()\ntry: s.connect(('192.0.2.1', 9))\nexcept OSError: pass"
-    assert "socket.connect '192.0.2.1'" in run(tmp_path / "seen", code)[0]
+@pytest.mark.parametrize(
+    ("event", "code"),
+    [
+        ("connect", "socket.socket().connect(('192.0.2.1', 9))"),
+        ("connect", "socket.socket().connect_ex(('192.0.2.1', 9))"),
+        ("sendto", "socket.socket(type=socket.SOCK_DGRAM).sendto(b'', ('192.0.2.1', 9))"),
+        ("sendmsg", "socket.socket(type=socket.SOCK_DGRAM).sendmsg([b''], [], 0, ('192.0.2.1', 9))"),
+        ("gethostbyaddr", "socket.getfqdn('192.0.2.1')"),
+        ("getnameinfo", "socket.getnameinfo(('192.0.2.1', 9), 0)"),
+    ],
+)
+def test_an_address_outside_is_noted(tmp_path: Path, event: str, code: str) -> None:
+    [line] = run(tmp_path / "seen", f"import socket\ntry: {code}\nexcept OSError: pass")
+    assert line.startswith(f"socket.{event} '192.0.2.1'")
 
 
 def test_loopback_and_unix_sockets_are_not(tmp_path: Path) -> None:

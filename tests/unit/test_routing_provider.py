@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
@@ -403,3 +404,20 @@ def test_it_ends_with_its_lab() -> None:
     lab.action()
     assert not ours()
     assert repr(provider) == "<Provider of any model, 0 hits>"
+
+
+def test_a_client_for_whom_the_system_has_no_thread_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Provider(Script("Yes."), most=1) as provider:
+        start = threading.Thread.start
+
+        def none_left(thread: threading.Thread) -> None:
+            if thread.name.startswith("labkit-provider-"):
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", none_left)
+            with socket.create_connection(("127.0.0.1", int(provider.url.rpartition(":")[2])), timeout=5) as client:
+                assert client.recv(1) == b""
+        with urllib.request.urlopen(f"{provider.url}/v1/models", timeout=5) as answer:  # its place is free
+            assert answer.status == 200

@@ -263,6 +263,28 @@ def test_an_entry_that_the_bus_refuses_stays_to_be_said(supervisor: Supervisor, 
     assert [e.trace_id for _, e in events.said] == ["conv-w1-step-0", "conv-w1-step-1"]
 
 
+def test_one_that_cannot_be_published_does_not_hold_up_the_others(
+    supervisor: Supervisor, events: Events, clock: Clock
+) -> None:
+    for name in ("w1", "w2", "w3"):
+        events.dies = "before"
+        with pytest.raises(Killed):
+            supervisor.start(name, GIVEN)
+        clock.now += 1
+    events.refuses = {"conv-w1-step-0", "conv-w1-step-1"}
+    clock.now += 61
+    with pytest.raises(PublishError, match="conv-w1-step-0") as raised:
+        supervisor.repair()
+    assert raised.value.__notes__ == ["It was so for 1 of 3; the others are done."]
+    assert {e.conversation_id for _, e in events.said} == {"w2", "w3"}
+    clock.now += 600
+    with pytest.raises(PublishError, match="conv-w1-step-0"):
+        supervisor.expire()
+    phases = [found and found.phase for found in map(supervisor.look, ("w1", "w2", "w3"))]
+    assert phases == ["failed"] * 3
+    assert events.kinds()["workflow.failed"] == 3
+
+
 # -- what is refused ---------------------------------------------------------------------------------------------------
 
 
@@ -279,6 +301,12 @@ def test_answers_that_nobody_asked_for_are_refused(supervisor: Supervisor, event
         supervisor.handle(event("agent.step.requested", coder))
     with pytest.raises(EnvelopeError, match="has a field 'detail'"):
         supervisor.handle({})
+    with pytest.raises(SupervisorError, match="this is no JSON"):
+        supervisor.handle('{"detail": ')
+    half = done(coder)
+    half["detail"]["payload"]["result"] = "\ud83d"
+    with pytest.raises(SupervisorError, match="conv-w1-step-0 is answered with what JSON cannot hold"):
+        supervisor.handle(half)
     found = supervisor.look("w1")
     assert found is not None
     assert found.version == 1
@@ -290,6 +318,14 @@ def test_results_that_no_row_can_hold_fail_the_workflow(supervisor: Supervisor, 
     found = supervisor.look("w1")
     assert found is not None
     assert "more than 350,000 bytes with that of conv-w1-step-0: put results into S3" in found.failure
+
+
+@pytest.mark.parametrize("stage", [["coder"], "coder", {1: {}, "coder": {}}])
+def test_a_stage_that_is_none_is_said(supervisor: Supervisor, stage: Any) -> None:
+    supervisor.decide = lambda workflow: stage
+    with pytest.raises(SupervisorError, match="a stage is agents and their payloads; workflow w1 gets"):
+        supervisor.start("w1", GIVEN)
+    assert supervisor.look("w1") is None
 
 
 def test_an_arbiter_that_fails_leaves_the_answer_to_come_again(supervisor: Supervisor, events: Events) -> None:

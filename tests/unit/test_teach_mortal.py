@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from labkit import Lab
+from labkit.models._input import ModelError
 from labkit.teach.ledger import Ledger, paid
 from labkit.teach.mortal import End, Mortal, MortalError
 
@@ -24,6 +29,7 @@ def main(path, steps):
         mind.append(paid(path, step))
     return mind
 """
+ECHOES = "def main(it): return it"
 SLEEPS = """
 import time
 def main(seconds):
@@ -45,6 +51,13 @@ def ledger() -> Iterator[Ledger]:
     ledger.close()
     ledger.close()
     assert not Path(ledger.path).exists()
+
+
+def until(what: Callable[[], object]) -> None:
+    end = time.monotonic() + 10
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def runs(pid: int) -> bool:
@@ -139,6 +152,95 @@ os._exit(1)
         time.sleep(0.02)
     assert len(pids) == 2
     assert not any(map(runs, pids))
+
+
+def test_a_run_that_has_ended_is_not_killed_whoever_has_its_number_now(mortal: Mortal) -> None:
+    run = mortal.start(SLEEPS, seconds=0)
+    until(lambda: not psutil.pid_exists(run.pid))
+    run.kill()
+    assert run.wait() == End()
+    assert mortal.run(SLEEPS, seconds=0) == End(), "and the next one is not killed in its place"
+
+
+def test_a_parent_that_came_too_late_does_not_answer_for_another_run() -> None:
+    with Mortal(["sqlite3"]) as mortal:
+        with pytest.raises(MortalError, match=r"did not answer within 0\.001 s, and was ended"):
+            mortal.start(ECHOES, within=0.001, it="first")
+        assert mortal.run(ECHOES, it="second") == End("second")
+        assert mortal.run(ECHOES, it="third") == End("third")
+
+
+def test_a_run_that_is_interrupted_is_ended_and_the_next_one_begins(mortal: Mortal) -> None:
+    assert mortal.run(ECHOES, it="imported") == End("imported")
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        mortal.run(SLEEPS, seconds=60)
+    timer.join()
+    assert mortal.run(ECHOES, it="next") == End("next")
+
+
+def test_a_parent_that_was_killed_is_replaced(mortal: Mortal) -> None:
+    run = mortal.start(SLEEPS, seconds=60)
+    mortal._parent.kill()
+    with pytest.raises(MortalError, match="the parent has ended"):
+        run.wait()
+    with pytest.raises(MortalError, match="ended with its parent"):
+        run.wait()
+    run.kill()  # harmless
+    assert mortal.run(ECHOES, it="next") == End("next")
+    until(lambda: not runs(run.pid))
+
+
+def test_of_threads_that_start_at_once_one_does(mortal: Mortal) -> None:
+    def start(number: int) -> str:
+        try:
+            return str(mortal.run("import time\ndef main(it):\n    time.sleep(0.5)\n    return it", it=number).returned)
+        except MortalError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(start, range(4)))
+    assert sorted(each.partition(":")[0] for each in found)[1:] == ["one run at a time"] * 3
+    assert mortal.run(ECHOES, it="next") == End("next")
+
+
+@pytest.mark.parametrize("within", [-1, 0, float("nan"), "soon"])
+def test_a_wait_that_cannot_be_starts_nothing(mortal: Mortal, within: Any) -> None:
+    with pytest.raises(ModelError, match="within must be at least"):
+        mortal.run(SLEEPS, within=within, seconds=60)
+    with pytest.raises(MortalError, match="what JSON can hold"):
+        mortal.run(ECHOES, it={1})
+    assert mortal.run(SLEEPS, seconds=0) == End()
+
+
+def test_who_is_killed_leaves_no_folder(tmp_path: Path) -> None:
+    script = f"""
+import os
+from labkit.teach.ledger import Ledger
+from labkit.teach.mortal import Mortal
+mortal, ledger = Mortal(), Ledger()
+mortal.run({ECHOES!r}, it=1)
+os.kill(os.getpid(), 9)
+"""
+    home, there = tmp_path / "home", tmp_path / "tmp"
+    there.mkdir()
+    environment = {**os.environ, "LABKIT_HOME": str(home), "TMPDIR": str(there)}
+    subprocess.run([sys.executable, "-c", script], env=environment, check=False)
+    until(lambda: not list((home / "mortal").iterdir()))
+    assert not list(there.iterdir())
+    script = "from labkit.teach.ledger import Ledger; Ledger().close()"
+    subprocess.run([sys.executable, "-c", script], env=environment, check=True)
+    assert not list((home / "ledgers").iterdir()), "the next one removes what a dead one had"
+
+
+@pytest.mark.parametrize("step", ["", "two words", "a/b", "..\\b", "x" * 300, "line\n", "\ud800", None])
+def test_a_step_whose_name_is_no_word_is_refused(ledger: Ledger, step: Any) -> None:
+    with pytest.raises(ValueError, match="a step's name"):
+        ledger.cut(step)
+    with pytest.raises(ValueError, match="a step's name"):
+        paid(ledger.path, step)
+    assert ledger.lines() == []
 
 
 def test_in_a_lab_they_talk_to_what_the_lab_talks_to_and_end_with_it(lab: Lab) -> None:

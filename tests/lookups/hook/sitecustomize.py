@@ -10,7 +10,13 @@ import os
 import socket
 import sys
 
-NAMES = ("socket.getaddrinfo", "socket.gethostbyname")
+NAMES = ("socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr")
+ADDRESSES = {
+    "socket.connect": 1,
+    "socket.sendto": 1,
+    "socket.sendmsg": 1,
+    "socket.getnameinfo": 0,
+}  # which argument
 SEEN = os.environ.get("LAB_LOOKUPS", "")
 LOCAL = {"", "localhost", "0.0.0.0", "::", os.uname().nodename.lower() if hasattr(os, "uname") else ""}
 
@@ -30,8 +36,8 @@ def outside(host):
 def note(event, arguments):
     if event in NAMES:
         host = arguments[0]
-    elif event in ("socket.connect", "socket.sendto") and isinstance(arguments[1], tuple):
-        host = arguments[1][0]
+    elif event in ADDRESSES and isinstance(arguments[ADDRESSES[event]], tuple):
+        host = arguments[ADDRESSES[event]][0]
     else:
         return
     if outside(host):
