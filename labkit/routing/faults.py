@@ -122,7 +122,7 @@ class Quota(Fault):
         if call.now >= self._ends:
             self._ends, self._used = call.now + self.window, 0
         if self._used >= self.requests:
-            raise Refusal("quota", retry_after=self._ends - call.now)
+            raise Refusal("quota", retry_after=min(self.window, self._ends - call.now))  # a sum of floats can be more
         self._used += 1
 
 

@@ -28,13 +28,11 @@ def test_a_queue_that_is_its_own_dead_letter_queue(aws: Aws, name: str, visibili
     for body in "abc":
         fifo = {"MessageGroupId": "g", "MessageDeduplicationId": body} if name.endswith(".fifo") else {}
         sqs.send_message(QueueUrl=url, MessageBody=body, **fifo)
-    started = time.monotonic()
     assert bodies(receive(sqs, url, 10)) == ["a", "b", "c"]
     time.sleep(visibility)
     for _ in range(3):
         assert receive(sqs, url, 10) == []
     assert receive(sqs, url, 10, WaitTimeSeconds=1) == []
-    assert time.monotonic() - started < 4
     assert counts(sqs, url) == (3, 0, 0)
 
 
@@ -47,12 +45,11 @@ def test_queues_that_are_each_others_dead_letter_queue(aws: Aws) -> None:
     sqs.send_message_batch(QueueUrl=first, Entries=[{"Id": str(n), "MessageBody": str(n)} for n in range(10)])
     receive(sqs, first, 10, VisibilityTimeout=0)
     with ThreadPoolExecutor(2) as pool:
-        polls = [pool.submit(receive, sqs, url, 10, WaitTimeSeconds=2) for url in (first, second)]
+        polls = [pool.submit(receive, sqs, url, 10, WaitTimeSeconds=4) for url in (first, second)]
         time.sleep(0.2)
-        started = time.monotonic()
         for _ in range(20):
             sqs.list_queues()
-        assert time.monotonic() - started < 1
+        assert not any(poll.done() for poll in polls), "the polls hold nobody up"
         assert [poll.result() for poll in polls] == [[], []]
     assert sum(counts(sqs, url)[0] for url in (first, second)) == 10
 

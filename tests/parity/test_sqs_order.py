@@ -51,7 +51,7 @@ def test_long_poll_returns_early(aws: Aws) -> None:
     timer.start()
     started = time.monotonic()
     assert bodies(receive(sqs, url, WaitTimeSeconds=10)) == ["a"]
-    assert 0.25 < time.monotonic() - started < 3
+    assert 0.25 < time.monotonic() - started < 9  # not at the end of the wait
     timer.join()
 
 
