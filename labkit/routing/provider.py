@@ -23,10 +23,10 @@ import hashlib
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from labkit.closing import Closing
 from labkit.errors import LabError
 from labkit.models._input import whole
 from labkit.routing.chat import ChatCompletions
@@ -56,7 +56,7 @@ class ProviderError(LabError):
     """The provider cannot be made so; the sentence says why."""
 
 
-class Provider:
+class Provider(Closing):
     """Serve ``script`` until :meth:`close`, or until ``lab`` closes.
 
     ``models``: the names that it knows; others are refused. None given: it answers by any name, and lists those that
@@ -132,14 +132,6 @@ class Provider:
         """End it, within a second, whoever is connected. Closing twice is harmless."""
         self._server.close()
         self.all_off()
-
-    def __enter__(self) -> Provider:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<Provider of {', '.join(self.models) or 'any model'}, {self.hits.total} hits>"

@@ -31,9 +31,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from labkit.closing import Closing
 from labkit.models._input import ModelError, number
 from labkit.models.retry import Exponential, Jitter, Wait
 from labkit.routing import router_chains
@@ -72,7 +72,7 @@ class Permitting(Protocol):
     def permit(self, *, within: float = ...) -> AbstractContextManager[Any]: ...
 
 
-class Router:
+class Router(Closing):
     """Routes calls as ``config`` says. Threads may share one. Raises :class:`RouterConfigError` for what cannot be.
 
     ``gates``: by group, what gives permits; ``within``: seconds to wait for one. ``wait``: the pause before a repeated
@@ -239,14 +239,6 @@ class Router:
     def close(self) -> None:
         """Take the router's registrations from LiteLLM. Closing twice is harmless."""
         self._groups.close()
-
-    def __enter__(self) -> Router:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<Router of {', '.join(self.config.groups)}>"

@@ -43,9 +43,9 @@ import time
 import weakref
 from collections import defaultdict
 from collections.abc import Iterator
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from labkit.closing import Closing
 from labkit.errors import LabError
 from labkit.state.checkpoint_steps import Step
 from labkit.state.postgres import Postgres, last_words
@@ -66,7 +66,7 @@ class CheckpointError(LabError):
     """Checkpoints cannot be used so, or their database does not answer; the sentence says why."""
 
 
-class Checkpoints:
+class Checkpoints(Closing):
     """A database for the checkpoints of one lab, on the lab home's PostgreSQL. Made with :meth:`open`.
 
     ``url`` is where it is, for any process of this user's: a child that is killed and its successor both use
@@ -162,14 +162,6 @@ class Checkpoints:
             pass  # it has died for good, and its data go with its folder
         finally:
             self._server.close()
-
-    def __enter__(self) -> Checkpoints:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<Checkpoints of {self._lab.name}, {'closed' if self._closed else 'open'}>"

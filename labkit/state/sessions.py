@@ -21,9 +21,9 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from labkit.closing import Closing
 from labkit.models._input import limit, number, whole
 from labkit.state import session_rules as rules
 from labkit.state.session_rules import Answer, Lifecycle, Seen, SessionError, Why
@@ -49,7 +49,7 @@ class _Session:
         self.ended: Why | None = None
 
 
-class Runtime:
+class Runtime(Closing):
     """One agent and its sessions. ``agent`` is the text of its code, or the path of a file: ``invoke(payload,
     context)``, with :class:`labkit.state.session_host.Context`.
 
@@ -233,14 +233,6 @@ class Runtime:
         if session.environment is None:
             return Seen("stopped", session.environments, session.ended)
         return Seen("active" if at_work else "idle", session.environments, None)
-
-    def __enter__(self) -> Runtime:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _as_json(payload: Any) -> bytes:

@@ -28,9 +28,9 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from labkit.closing import Closing
 from labkit.errors import LabError
 from labkit.models._input import number
 from labkit.state.session_host import receive, send
@@ -81,7 +81,7 @@ class Run:
         return self._end
 
 
-class Mortal:
+class Mortal(Closing):
     """A parent that has imported ``preload``, for runs that die. A context manager, which ends it and what it runs.
 
     It starts to import at once and in the background. ``environment`` are variables beside those of this process.
@@ -215,11 +215,3 @@ class Mortal:
         if "error" in answer:
             raise MortalError(f"the run failed: {answer['error']}.")
         return End(answer.get("returned"), bool(answer.get("killed")))
-
-    def __enter__(self) -> Mortal:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -20,9 +20,9 @@ import logging
 import re
 import time
 from collections.abc import Iterable, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from labkit.closing import Closing
 from labkit.facts import facts
 from labkit.models._input import limit, number
 from labkit.state.identity import Identity, Policy, Secret, redact
@@ -43,7 +43,7 @@ _TARGET = re.compile(r"([0-9a-zA-Z]-?){1,100}")  # botocore: TargetName
 _TOOL = re.compile(r"[a-zA-Z0-9_-]+")  # botocore, bedrock-runtime: ToolName
 
 
-class Gateway:
+class Gateway(Closing):
     """Tools by name, behind one ``policy``. ``seconds`` bounds each call; ``secrets`` never come out of one.
 
     A function of this process that is not back by then cannot be ended: its call is answered with an error, further
@@ -174,11 +174,3 @@ class Gateway:
                 raise GatewayError(
                     f"{name}: its function may take {tool.run.timeout} s, and nobody waits longer than {patience:g} s."
                 )
-
-    def __enter__(self) -> Gateway:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

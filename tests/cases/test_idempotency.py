@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 import pytest
 
 from labkit import Lab
 from labkit.models.windows import Window
 from labkit.state.idempotency import Busy, Fenced, IdempotencyStore, PayloadMismatch, Work
+from tests.clock import Clock
 
 CHARGE = Work.named("conv-8842-step-7", "payments", {"amount": 10})
 SHORT = Window(event_age=0, retention=1)
-
-
-@dataclass
-class Clock:
-    now: float = 1_900_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

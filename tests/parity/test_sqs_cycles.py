@@ -28,11 +28,13 @@ def test_a_queue_that_is_its_own_dead_letter_queue(aws: Aws, name: str, visibili
     for body in "abc":
         fifo = {"MessageGroupId": "g", "MessageDeduplicationId": body} if name.endswith(".fifo") else {}
         sqs.send_message(QueueUrl=url, MessageBody=body, **fifo)
+    started = time.monotonic()
     assert bodies(receive(sqs, url, 10)) == ["a", "b", "c"]
     time.sleep(visibility)
     for _ in range(3):
         assert receive(sqs, url, 10) == []
     assert receive(sqs, url, 10, WaitTimeSeconds=1) == []
+    assert time.monotonic() - started < 15, "each receive ends"
     assert counts(sqs, url) == (3, 0, 0)
 
 

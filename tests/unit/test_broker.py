@@ -27,11 +27,12 @@ from labkit.work.capability_store import CapabilityStore
 from labkit.work.decisions import Decider, InvalidDecision, ModelUnavailable
 from labkit.work.entries import BatchError
 from labkit.work.queues import Queue
+from tests.clock import Clock
 
 MODEL = "anthropic.claude-lab-v1:0"
 SCHEMA = {"type": "object", "properties": {"task": {"type": "string", "minLength": 1}}, "required": ["task"]}
 LEASE = 30.0
-NOW = 1_900_000_000.0  # ahead of the real time, by which the table's TTL deletes what has expired
+NOW = Clock().now
 ISSUED = f"{datetime.fromtimestamp(NOW - 278, UTC):%Y-%m-%dT%H:%M:%SZ}"
 BOTH = Answer(calls=(ToolCall("researcher", {"task": "read"}), ToolCall("coder", {"task": "write"})))
 ANSWERS = itertools.count()
@@ -54,16 +55,6 @@ SCRIPT = (
 
 class Killed(BaseException):
     """The process ends here: nothing catches it."""
-
-
-@dataclass
-class Clock:
-    """Of the leases; how old an event is counts by another one, which stands."""
-
-    now: float = NOW
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def event(n: int = 1, says: str = "both", **fields: Any) -> dict[str, Any]:

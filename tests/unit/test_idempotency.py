@@ -8,7 +8,6 @@ import string
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,18 +23,11 @@ from labkit.models.windows import Window
 from labkit.state.claimcheck import ClaimCheck
 from labkit.state.idempotency import Busy, Claim, Fenced, IdempotencyError, IdempotencyStore, PayloadMismatch, Work
 from labkit.state.objects import ClaimError, Objects
+from tests.clock import Clock
 
 LEASE, WINDOW = 60.0, 10_000.0
 SHORT = Window(event_age=0, retention=1)
 WORK = Work.named("conv-8842-step-7", "researcher", {"topic": "tea"})
-
-
-@dataclass
-class Clock:
-    now: float = 1_900_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -12,16 +11,9 @@ import pytest
 from labkit import Lab, facts
 from labkit.state.memory import AgentMemoryError, Event, Memory
 from labkit.state.memory_calls import line, named
+from tests.clock import Clock
 
 SESSION = "conversation-8842-" + "0" * 20
-
-
-@dataclass
-class Clock:
-    now: float = 1_900_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

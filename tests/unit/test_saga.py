@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,18 +28,11 @@ from labkit.state.idempotency import Busy, Fenced, IdempotencyError, Idempotency
 from labkit.state.saga import SagaClosed, SagaError, Sagas, Step
 from labkit.state.saga_log import MOST_DATA
 from labkit.work.queues import Queue
+from tests.clock import Clock
 
 LEASE, WINDOW = 60.0, 10_000.0
 SHORT = Window(event_age=0, retention=1)
 SAGA = "booking-8842"
-
-
-@dataclass
-class Clock:
-    now: float = 1_900_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class World:

@@ -24,6 +24,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from labkit import Lab, facts
 from labkit.state.session_rules import FAILED, Lifecycle, SessionError, active_quota, check_session_id, fits_memory
 from labkit.state.sessions import MOST_HERE, Runtime, Seen
+from tests.clock import Clock
 
 A, B = (f"conversation-{number}-{'0' * 20}" for number in (8842, 8843))
 IDLE, LIFETIME = int(facts("agentcore.idle.default")), int(facts("agentcore.microvm.lifetime.default"))
@@ -56,14 +57,6 @@ def invoke(payload, context):
     return {"id": context.session_id, "pid": os.getpid(), "seen": seen, "notes": own.read_text(), "plan": plan,
             "there": sorted(each.name for each in pathlib.Path.cwd().iterdir())}
 """
-
-
-@dataclass
-class Clock:
-    now: float = 1_900_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

@@ -28,6 +28,7 @@ from labkit.work.queues import Queue
 from labkit.work.supervisor import Supervisor, SupervisorError, UnknownWorkflow
 from labkit.work.worker import Task, Worker
 from labkit.work.workflow_state import COMPLETED, FAILED_STEP, MOST_BYTES, Workflow, answer, failure, in_stages
+from tests.clock import Clock
 
 PLAN = in_stages(["researcher", "coder"], ["writer"])
 GIVEN = {"topic": "tea"}
@@ -35,14 +36,6 @@ GIVEN = {"topic": "tea"}
 
 class Killed(BaseException):
     """The process ends here: nothing catches it."""
-
-
-@dataclass
-class Clock:
-    now: float = 1_900_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @dataclass

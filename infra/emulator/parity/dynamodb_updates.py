@@ -1,8 +1,8 @@
 """Values that an update expression sets.
 
 **On AWS** an attribute has a value of its own: of two that are set from one value of the request, or one from the
-other, a later change touches one (Amazon DynamoDB Developer Guide, "Update expressions": SET assigns values, and no
-references exist between attributes).
+other, a later change touches one (Amazon DynamoDB Developer Guide, "Update expressions": SET assigns a value; nothing
+in DynamoDB lets two attributes share one).
 
 **MiniStack** stores the very same map, list or set twice, and a later change of the one is seen in the other.
 
