@@ -66,6 +66,11 @@ class Autoscaler:
         self._next_look, self._next_sync = started, started + self._sync
         self._started = self._now = started
 
+    @property
+    def due(self) -> float:
+        """The next second at which somebody looks; a step before it changes nothing."""
+        return min(self._next_look, self._next_sync)
+
     def step(
         self, now: float, visible: int | None, in_flight: int = 0, delayed: int = 0, *, pods: int | None = None
     ) -> int:
