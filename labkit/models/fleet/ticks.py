@@ -3,8 +3,8 @@
 What became visible in one second is a *cohort*; cohorts are received in their order. A cohort knows how its messages
 are spread over the steps of their conversations and, apart from that, over how often they were received: two rows
 instead of a table, which takes the two for independent within a cohort. What is received in one second is split over
-the seconds in which it will end: up to ``PACKETS`` draws from the step time, each for an equal part, at random for a
-small fleet and evenly over the distribution for a large one. So small fleets fluctuate as real ones do.
+the seconds in which it will end: up to ``PACKETS`` draws from the step time, each for an equal part, and only as many
+of them at random, not evenly over the distribution, as make fleets of any size fluctuate as real ones do.
 
 A step that begins somewhere in its second and lasts ``d`` ends, counted in whole seconds, ``floor(u + d)`` later with
 ``u`` uniform; its mean is ``d`` again, so nothing is lost to rounding.
@@ -57,7 +57,8 @@ class TickEngine:
         self.counts = np.zeros(len(tally.COUNTS))
         self.sums = np.zeros(len(tally.SUMS))
         self.waits = np.zeros(len(arriving) + 1)
-        self._end_step, self._end_receive = np.zeros((ends, steps)), np.zeros((ends, receives))
+        self._end = np.zeros((ends, steps + receives))
+        self._end_step, self._end_receive = self._end[:, :steps], self._end[:, steps:]
         self._end_held, self._end_late = np.zeros(ends), np.zeros(ends)
         self._throttled_all, self._throttled_held = np.zeros(ends), np.zeros(ends)
         self._sent = np.zeros((fleet.hop + 1, steps))  # by the step that the message is of
@@ -81,9 +82,8 @@ class TickEngine:
             self._more_cohorts()
         state: Any = (
             self._rules, self._retry, self._rng, self._table, self._arriving, self._n, self._level, self.counts,
-            self.sums, self.waits, self._end_step, self._end_receive, self._end_held, self._end_late,
-            self._throttled_all, self._throttled_held, self._sent, *self._back, *self._over, *self._cohorts,
-            self._first,
+            self.sums, self.waits, self._end, self._end_held, self._end_late, self._throttled_all,
+            self._throttled_held, self._sent, *self._back, *self._over, *self._cohorts, self._first,
         )  # fmt: skip
         while not advance(until, *state, *self._late()):
             self._more_nodes()

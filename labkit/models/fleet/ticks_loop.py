@@ -1,10 +1,11 @@
 """The tick engine's compiled loop; what it does stands in :mod:`labkit.models.fleet.ticks`.
 
-Rows of the arrays: ``end_…[e]`` what ends in second ``e``, spread over steps and over receives, the slots that it
-holds, and how much of it outlived its timeout; ``back_…`` and ``over_…`` what becomes visible, after a retry's wait and
-by an expiry; ``queue_…[c]`` and ``late_…[c]`` the cohort that became visible in second ``c``, without and with a worker
-that is still at it, ``late_share`` how much of the latter nobody has received yet. The late attempts themselves are
-lists: ``first[e]`` and ``following`` lead from one to the next, ``cohort`` and ``weight`` say which messages, how many.
+Rows of the arrays: ``end[e]`` what ends in second ``e``, spread over steps and then over receives, ``end_held`` the
+slots that it holds, ``end_late`` how much outlived its timeout; ``back_…`` and ``over_…`` what becomes visible, after a
+retry's wait and by an expiry; ``queue_…[c]`` and ``late_…[c]`` the cohort that became visible in second ``c``, without
+and with a worker that is still at it, ``late_share`` how much of the latter nobody has received yet. The late attempts
+themselves are lists: ``first[e]`` and ``following`` lead from one to the next, ``cohort`` and ``weight`` say which
+messages, how many.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from numba import njit
 
 from labkit.models.fleet import tally
 
-PACKETS = 128
+PACKETS = 192
 DUST = 1e-9
 # Places in the array of levels; the first four are those of ``Engine.levels``.
 VISIBLE, IN_FLIGHT, BUSY, OPEN, HELD, AT_MODEL, SLOTS = range(7)
@@ -46,7 +47,7 @@ def _return(
 @njit(cache=True)
 def advance(
     until: int, rules: Any, retry: Any, rng: Any, table: Any, arriving: Any, n: Any, level: Any, counts: Any,
-    sums: Any, waits: Any, end_step: Any, end_receive: Any, end_held: Any, end_late: Any, throttled_all: Any,
+    sums: Any, waits: Any, end: Any, end_held: Any, end_late: Any, throttled_all: Any,
     throttled_held: Any, sent: Any, back_step: Any, back_receive: Any, over_step: Any, over_receive: Any,
     queue_step: Any, queue_receive: Any, late_step: Any, late_receive: Any, late_share: Any, first: Any,
     following: Any, cohort: Any, weight: Any, unused: Any,
@@ -55,7 +56,8 @@ def advance(
     steps, hop, visibility, heartbeat, most, quota, gated, throttle, cap, fails = rules
     ends, backs, cohorts = len(end_held) - 1, len(back_step) - 1, len(queue_step) - 1
     works = 1.0 - fails
-    starts_step, starts_receive = np.zeros(steps), np.zeros(most + 1)
+    starts = np.zeros(steps + most + 1)
+    starts_step, starts_receive = starts[:steps], starts[steps:]
     good = np.zeros(steps)
     while n[NOW] < until:
         if n[UNUSED] < PACKETS:
@@ -68,19 +70,19 @@ def advance(
 
         # What ends in this second: those that still hold their message …
         e = t & ends
-        ending = end_receive[e].sum()
+        ending = end[e, steps:].sum()
         if ending > 0:
             for k in range(steps):
-                good[k] += end_step[e, k] * works
+                good[k] += end[e, k] * works
             if fails > 0:
                 for r in range(1, most + 1):
-                    some = fails * end_receive[e, r]
-                    _return(t, retry[r - 1], r, some, end_step[e], ending, back_step, back_receive)
+                    some = fails * end[e, steps + r]
+                    _return(t, retry[r - 1], r, some, end[e, :steps], ending, back_step, back_receive)
             counts[tally.FAILED] += ending * fails
             level[IN_FLIGHT] -= ending * works
             level[BUSY] -= ending
             level[AT_MODEL] -= ending
-            end_step[e], end_receive[e] = 0.0, 0.0
+            end[e] = 0.0
         # … and those whose timeout was over before: their result counts while nobody else has received the message.
         node = first[e]
         while node >= 0:
@@ -141,7 +143,7 @@ def advance(
         if gated:
             free = min(free, room)
         starting = refused = 0.0
-        starts_step[:], starts_receive[:] = 0.0, 0.0
+        starts[:] = 0.0
         while free > DUST and n[HEAD] <= t:
             c = n[HEAD] & cohorts
             fine, late = queue_receive[c].sum(), late_receive[c].sum()
@@ -196,18 +198,19 @@ def advance(
         if starting > DUST:
             packets = min(PACKETS, int(np.ceil(starting)))
             w = starting / packets
+            starts /= packets
+            # So many at random, and the others evenly, vary together as ``starting`` single steps do.
+            random = int(packets / max(w, 1.0) + rng.random())
             for i in range(packets):
-                u = rng.random() if packets < PACKETS else (i + rng.random()) / packets
-                place = u * len(table) - 0.5
-                low = min(max(int(place), 0), len(table) - 2)
-                lasts = table[low] + (table[low + 1] - table[low]) * min(max(place - low, 0.0), 1.0)
+                u = rng.random() if i < random else (i - random + rng.random()) / (packets - random)
+                at = u * len(table) - 0.5
+                low = min(max(int(at), 0), len(table) - 2)
+                lasts = table[low] + (table[low + 1] - table[low]) * min(max(at - low, 0.0), 1.0)
                 after = max(1, int(lasts + rng.random()))
                 if heartbeat or lasts <= visibility:
                     to = (t + after) & ends
-                    for k in range(steps):
-                        end_step[to, k] += starts_step[k] / packets
-                    for r in range(1, most + 1):
-                        end_receive[to, r] += starts_receive[r] / packets
+                    for place in range(len(starts)):
+                        end[to, place] += starts[place]
                 else:
                     after = max(after, visibility + 1)
                     to = (t + after) & ends
@@ -218,9 +221,9 @@ def advance(
                     first[to] = node
                     b = (t + visibility) & backs
                     for k in range(steps):
-                        over_step[b, k] += starts_step[k] / packets
+                        over_step[b, k] += starts_step[k]
                     for r in range(1, most + 1):
-                        over_receive[b, r] += starts_receive[r] / packets
+                        over_receive[b, r] += starts_receive[r]
                 end_held[to] += w
         for place in range(4):
             sums[place] += level[place]
