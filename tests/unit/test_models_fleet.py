@@ -62,11 +62,11 @@ FLEETS = {
         2 * HOUR,
     ),
     "gated at the model's quota": (
-        Fleet(Arrivals.poisson(30), StepTime.lognormal(60), replicas=4000, quota=18_000, gated=True),
+        Fleet(Arrivals.poisson(30), StepTime.lognormal(60), replicas=4000, quota=14_000, gated=True),
         2 * HOUR,
     ),
     "at the cap of messages in flight": (
-        Fleet(Arrivals.poisson(30), StepTime.fixed(60), replicas=4000, cap=18_000),
+        Fleet(Arrivals.poisson(30), StepTime.fixed(60), replicas=4000, cap=14_000),
         2 * HOUR,
     ),
     "pods crash": (
