@@ -166,8 +166,8 @@ def _words(found: Mapping[int, _Lane], start: float, unit: str) -> str:
 
 _COLUMNS = {
     "broker": "broker", "done": "steps done", "run again": "run again", "delivered after its ack": "after an ack",
-    "lost": "lost", "dead letters": "dead", "out of order": "order broken in",
-    "dead letter after (s)": "first failure to dead letter", "done after the outage (s)": "back to done",
+    "lost": "lost", "dead letters": "dead", "out of order": "out of order",
+    "dead letter after (s)": "dead letter after", "done after the outage (s)": "caught up after",
     "remember by": "remember by",
 }  # fmt: skip
 
