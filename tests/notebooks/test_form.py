@@ -42,9 +42,14 @@ def tags(cell: dict[str, Any]) -> list[str]:
 every = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
-def test_the_notebooks_are_numbered_without_a_gap() -> None:
-    assert [path.name[:2] for path in NOTEBOOKS] == [f"{number:02d}" for number in range(len(NOTEBOOKS))]
-    assert len(NOTEBOOKS) >= 4
+def test_each_number_stands_once_and_the_readme_lists_all_in_their_order() -> None:
+    numbers = [path.name[:2] for path in NOTEBOOKS]
+    assert len(set(numbers)) == len(numbers) >= 16
+    listed = re.findall(
+        r"^\| (\d\d) \| \[[^]]+\]\(notebooks/(\w+)\.ipynb\)", (ROOT / "README.md").read_text(), re.MULTILINE
+    )
+    assert [name for _, name in listed] == [path.stem for path in NOTEBOOKS]
+    assert [number for number, _ in listed] == numbers
 
 
 def test_nbval_collects_every_code_cell() -> None:
