@@ -11,6 +11,7 @@ import hashlib
 import os
 import re
 import threading
+import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
@@ -23,6 +24,7 @@ from labkit.sweep import Scope
 from labkit.targets import Target, account_for, connect
 
 TAG = "lab"  # the tag that every resource of a lab carries
+_PATIENCE = 10.0  # seconds for threads that end: a machine that stands still for a while does not leave one behind
 _OPEN: dict[str, Lab] = {}
 
 
@@ -171,14 +173,15 @@ class Lab:
         return troubles
 
     def _threads_left(self) -> list[threading.Thread]:
-        """Threads of labkit's that were started since the lab was opened and have not ended within 2 s."""
+        """Threads of labkit's that were started since the lab was opened and do not end, though they are waited for."""
         ours = [
             thread
             for thread in threading.enumerate()
             if thread not in self._threads_before and thread.name.startswith("labkit")
         ]
+        end = time.monotonic() + _PATIENCE
         for thread in ours:
-            thread.join(timeout=2.0)
+            thread.join(timeout=max(0.0, end - time.monotonic()))
         return [thread for thread in ours if thread.is_alive()]
 
     def _release(self) -> None:

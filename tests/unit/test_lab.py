@@ -6,12 +6,14 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from pathlib import Path
 
 import pytest
 
 from labkit import Lab, LabError, sweep, targets
+from labkit import lab as lab_module
 from labkit.embedded import SERVER
 from labkit.sweep import Scope
 from labkit.targets import account_for
@@ -182,7 +184,8 @@ def test_a_bad_name_is_a_sentence(name: str) -> None:
         Lab.open(name)
 
 
-def test_a_thread_that_is_left_behind_is_named(learner: str) -> None:
+def test_a_thread_that_is_left_behind_is_named(learner: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lab_module, "_PATIENCE", 0.2)
     end = threading.Event()
     lab = Lab.open("threads")
     thread = threading.Thread(target=end.wait, name="labkit-left", daemon=True)
@@ -193,6 +196,14 @@ def test_a_thread_that_is_left_behind_is_named(learner: str) -> None:
     finally:
         end.set()
         thread.join()
+
+
+def test_a_thread_that_takes_a_while_to_end_is_waited_for(learner: str) -> None:
+    lab = Lab.open("slow-threads")
+    slow = threading.Thread(target=time.sleep, args=[3.0], name="labkit-slow", daemon=True)  # as on a stalled machine
+    slow.start()
+    lab.close()
+    assert not slow.is_alive()
 
 
 def test_what_was_registered_ends_last_one_first_and_a_failing_one_does_not_keep_the_others(learner: str) -> None:
