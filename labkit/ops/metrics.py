@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from labkit.lab import Lab
+
+class Clients(Protocol):
+    """Whoever makes boto3 clients: a lab, or a ``boto3.Session``."""
+
+    def client(self, service: str, /) -> Any: ...
 
 
 def sums(
-    lab: Lab, namespace: str, names: Iterable[str], dimensions: Mapping[str, str], *, minutes: int = 60
+    lab: Clients, namespace: str, names: Iterable[str], dimensions: Mapping[str, str], *, minutes: int = 60
 ) -> dict[str, float]:
     """The sum of each metric over the last ``minutes``; 0 for one that was never published.
 
@@ -24,7 +27,7 @@ def sums(
 
 
 def latest(
-    lab: Lab, namespace: str, names: Iterable[str], dimensions: Mapping[str, str], *, minutes: int = 60
+    lab: Clients, namespace: str, names: Iterable[str], dimensions: Mapping[str, str], *, minutes: int = 60
 ) -> dict[str, float | None]:
     """The newest value of each gauge (a depth, an age) within the last ``minutes``; None where nothing was published.
 
@@ -37,7 +40,7 @@ def latest(
 
 
 def _read(
-    lab: Lab, namespace: str, names: Iterable[str], dimensions: Mapping[str, str], minutes: int, stat: str
+    lab: Clients, namespace: str, names: Iterable[str], dimensions: Mapping[str, str], minutes: int, stat: str
 ) -> dict[str, list[float]]:
     """A statistic of each metric, minute by minute, the oldest first."""
     listed = list(names)

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-HEAVY = ("litellm", "pandas", "matplotlib", "boto3", "numpy", "IPython", "ipywidgets")
+HEAVY = ("litellm", "pandas", "matplotlib", "boto3", "numpy", "IPython", "ipywidgets", "prometheus_client")
 LIGHT_MODULES = (
     "labkit",
     "labkit.lab",
@@ -37,7 +37,11 @@ LIGHT_MODULES = (
     "labkit.state.identity",
     "labkit.state.memory",
     "labkit.state.sessions",
+    "labkit.ops.readings",
+    "labkit.ops.scrape",
+    "labkit.ops.steps",
     "labkit.ops.triage",
+    "labkit.ops.watch",
 )
 
 
