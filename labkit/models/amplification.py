@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from labkit.models._input import limit, number, whole
+from labkit.models._input import a, limit, number, whole
 from labkit.models.workload import DAY, Workload
 
 __all__ = ["Calls", "Line", "calls", "idle_receives"]
@@ -86,6 +86,7 @@ class Calls:
 
 def calls(workload: Workload) -> Calls:
     """The calls that ``workload`` makes; operations that it never makes are left out."""
+    a("workload", workload, Workload, "Workload(conversations=500)")
     w = workload
     beats = w.heartbeats * w.deliveries
     sender: By = "AWS" if w.sent_by_aws else "you"
@@ -114,4 +115,4 @@ def idle_receives(workers: int, *, wait: float = float(limit("sqs.long_poll.max"
     """
     whole("workers", workers, low=0)
     number("wait", wait, high=limit("sqs.long_poll.max"), unit="s")
-    return workers * DAY / (wait + number("round_trip", round_trip, low=1e-4, unit="s"))
+    return workers * DAY / (wait + number("round_trip", round_trip, low=1e-4, unit="s", finite=True))

@@ -21,7 +21,7 @@ import math
 from dataclasses import dataclass
 from itertools import takewhile
 
-from labkit.models._input import limit, number, whole
+from labkit.models._input import a, limit, number, whole
 from labkit.models.retry import Exponential, Jitter, Wait
 
 __all__ = ["CLASSIC", "GUIDE", "V2", "Alarms", "Policy", "Retries"]
@@ -63,6 +63,9 @@ class Retries:
     """
 
     def __init__(self, policy: Policy, wait: Wait | None = None, *, seed: int = 0) -> None:
+        a("policy", policy, Policy, "Policy(24, 3600)")
+        if wait is not None:
+            a("wait", wait, Wait, "Exponential(base=1)")
         self.policy = policy
         self.wait = wait or Jitter(Exponential(base=1.0, cap=600.0), "equal", seed)
 
@@ -98,7 +101,7 @@ class Retries:
     def alarms(self, *, period: float = float(limit("events.metric.period"))) -> Alarms:
         """When alarms on the three metrics can ring at the earliest, each one ``period`` after its cause, if the
         target stays down. Metrics are best effort: they may come later."""
-        number("period", period, unit="s")
+        number("period", period, unit="s", finite=True)
         late = self.given_up_at + period
         times = self.times()
         return Alarms(times[1] + period if len(times) > 1 else math.inf, late, late)

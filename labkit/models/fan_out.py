@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from labkit.models._input import limit, number, whole
+from labkit.models._input import flag, limit, number, whole
 from labkit.models.little import in_flight
 
 __all__ = ["MapRun", "OpenRuns"]
@@ -31,8 +31,8 @@ class MapRun:
 
     def __post_init__(self) -> None:
         whole("items", self.items, low=0, high=limit("sfn.map.max_items"))
-        number("child_seconds", self.child_seconds, unit="s")
-        if self.express:
+        number("child_seconds", self.child_seconds, unit="s", finite=True)
+        if flag("express", self.express):
             number("child_seconds", self.child_seconds, high=limit("sfn.express.max_duration"), unit="s")
         if self.concurrency is not None:
             whole("concurrency", self.concurrency, high=limit("sfn.map.concurrency"))
@@ -63,7 +63,8 @@ class OpenRuns:
     seconds: float
 
     def __post_init__(self) -> None:
-        in_flight(self.rate, self.seconds)
+        number("rate", self.rate, unit="a second", finite=True)
+        number("seconds", self.seconds, unit="s", finite=True)
 
     @property
     def wanted(self) -> float:
@@ -77,4 +78,4 @@ class OpenRuns:
 
     def waiting_after(self, seconds: float) -> float:
         """Map Runs that wait after so many seconds of such a load."""
-        return max(0.0, self.rate - self.rate_at_quota) * number("seconds", seconds, unit="s")
+        return max(0.0, self.rate - self.rate_at_quota) * number("seconds", seconds, unit="s", finite=True)

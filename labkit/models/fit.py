@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from labkit.models._input import limit, number, whole
+from labkit.models._input import flag, limit, number, whole
 
 __all__ = ["Case", "Reason", "Verdict", "judge"]
 
@@ -47,7 +47,9 @@ class Case:
     def __post_init__(self) -> None:
         whole("steps", self.steps)
         whole("classes", self.classes)
-        number("minutes", self.minutes, unit="min")
+        number("minutes", self.minutes, unit="min", finite=True)
+        for name in ("interactive", "fan_out", "human", "exactly_once", "schema_discipline", "gpu_batch"):
+            flag(name, getattr(self, name))
 
 
 @dataclass(frozen=True)
@@ -144,5 +146,5 @@ def _gains(case: Case) -> list[Reason]:
     if case.fan_out:
         reasons.append(Reason("yes", "fan_out", "one step starts many, and some of them fail"))
     if case.human:
-        reasons.append(Reason("yes", "human", "a person answers in hours, and a token waits for nothing"))
+        reasons.append(Reason("yes", "human", "a person answers in hours, and waiting with a token is free"))
     return reasons

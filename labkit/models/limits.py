@@ -18,7 +18,7 @@ from typing import Literal
 
 from labkit.facts import fact
 from labkit.models import workflows
-from labkit.models._input import ModelError, limit, number, whole
+from labkit.models._input import ModelError, a, flag, limit, number, one_of, whole
 from labkit.models.amplification import calls
 from labkit.models.little import Load
 from labkit.models.windows import Window
@@ -27,6 +27,7 @@ from labkit.models.workload import Workload
 __all__ = ["Room", "Wall", "first", "walls"]
 
 Per = Literal["queue", "account and Region", "execution", "item", "subscriber", "cluster", "model", "record"]
+_WORKERS = ("pods", "lambda", "sessions")
 _MINUTE = 60.0
 _HISTORY = 6  # events of a callback step: entered, scheduled, started, submitted, succeeded, exited
 _ENDS = 2  # … and of the execution: started, succeeded
@@ -37,7 +38,8 @@ class Room:
     """What the fleet runs on, beside AWS's quotas.
 
     ``workers``: ``pods`` (``pods`` of them with ``slots`` steps each at once), ``lambda``, or ``sessions`` of AgentCore
-    (one for each open conversation). ``busiest``: the share of the messages that goes through the busiest queue, 1.0
+    (one for each open conversation; whether AWS counts one that idles after its last step is not verified, and here it
+    does not). ``busiest``: the share of the messages that goes through the busiest queue, 1.0
     where there is one queue. ``slow``: seconds of a slow step (95th percentile), the mean step's where 0. ``express``:
     the chain runs in an Express workflow. ``map_seconds``: how long the Map Run of a conversation is open. ``gate``:
     each step writes so often to one item that all share (a fleet-wide semaphore: take and give back are 2).
@@ -62,11 +64,15 @@ class Room:
     region: str = "us-east-1"
 
     def __post_init__(self) -> None:
+        one_of("workers", self.workers, _WORKERS)
         whole("pods", self.pods)
         whole("slots", self.slots)
         number("busiest", self.busiest, high=1.0)
         for name in ("slow", "map_seconds", "gate", "model_tokens", "record", "v2_buses", "filter_changes"):
-            number(name, getattr(self, name))
+            number(name, getattr(self, name), finite=True)
+        flag("express", self.express)
+        a("window", self.window, Window, "Window(replay=86_400)")
+        a("region", self.region, str, '"eu-west-1"')
 
     def top(self, regions: str) -> bool:
         """Is the Region one of those that the fact ``regions`` lists?"""
@@ -105,13 +111,19 @@ class Wall:
 
 def walls(workload: Workload, room: Room | None = None) -> list[Wall]:
     """The walls that ``workload`` has a share in, the nearest first."""
+    a("workload", workload, Workload, "Workload(conversations=500)")
+    if room is not None:
+        a("room", room, Room, "Room(pods=60)")
     found = _walls(workload, room or Room())
     return sorted((wall for wall in found if wall.usage), key=lambda wall: (-wall.percent, wall.name))
 
 
 def first(workload: Workload, room: Room | None = None) -> Wall:
-    """The wall that a growing fleet of this kind meets first."""
-    return max((w for w in walls(workload, room) if w.grows), key=lambda wall: wall.percent)
+    """The wall that a growing fleet of this kind meets first. Raises ModelError for a fleet that does nothing."""
+    growing = [wall for wall in walls(workload, room) if wall.grows]  # the nearest is the first
+    if not growing:
+        raise ModelError(f"conversations must be more than 0 to meet a wall; got {workload.conversations:g}.")
+    return growing[0]
 
 
 def _walls(w: Workload, room: Room) -> Iterator[Wall]:

@@ -35,7 +35,7 @@ class RollingWindow:
         self, most: int = limit("eventbridgev2.subscriber.filter_changes_per_day"), seconds: float = DAY
     ) -> None:
         self.most = whole("most", most)
-        self.seconds = number("seconds", seconds, low=1e-3, unit="s")
+        self.seconds = number("seconds", seconds, low=1e-3, unit="s", finite=True)
         self._taken: deque[float] = deque(maxlen=most)
 
     def earliest(self, now: float) -> float:
@@ -46,8 +46,7 @@ class RollingWindow:
 
     def take(self, now: float) -> float:
         """Make a change as early as it is allowed; returns when. Changes are taken in the order of time."""
-        if self._taken:
-            number("now", now, low=self._taken[-1], unit="s")
+        number("now", now, low=self._taken[-1] if self._taken else 0.0, unit="s", finite=True)
         at = self.earliest(now)
         self._taken.append(at)
         return at
@@ -69,7 +68,7 @@ class Migration:
 
     def __post_init__(self) -> None:
         whole("targets", self.targets, low=0)
-        number("create_seconds", self.create_seconds, unit="s")
+        number("create_seconds", self.create_seconds, unit="s", finite=True)
         most = limit("eventbridgev2.buses")
         if whole("buses", self.buses) > most:
             raise ModelError(f"buses must be at most {most} until AWS raises the quota; got {self.buses}.")
@@ -82,7 +81,8 @@ class Migration:
 
     def refused(self, at_once: int) -> int:
         """Creations that fail if so many are asked for at once, the buses taken in turn: all but one for each bus."""
-        return max(0, whole("at_once", at_once, low=0) - self.buses)
+        busy = self.buses * limit("eventbridgev2.subscriber.concurrent_changes")
+        return max(0, whole("at_once", at_once, low=0) - busy)
 
     @staticmethod
     def corrections(count: int, *, every: float = 0.0) -> list[float]:
@@ -90,6 +90,6 @@ class Migration:
         window = RollingWindow()
         done: list[float] = []
         for n in range(whole("count", count, low=0)):
-            wanted = n * number("every", every, unit="s")
+            wanted = n * number("every", every, unit="s", finite=True)
             done.append(window.take(max(wanted, done[-1] if done else 0.0)))
         return done

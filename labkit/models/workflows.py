@@ -11,7 +11,8 @@ An Express workflow sells *time*, and counts no transitions::
 So it is not the length of the workflow that decides, but seconds per transition: see :func:`crossover`. And an Express
 workflow takes no task token: it cannot wait for a human at all (``sfn.express.waits_for_token``), and it ends at
 ``sfn.express.max_duration``. Prices: https://aws.amazon.com/step-functions/pricing/, us-east-1, in facts
-``sfn.price.*``, without the free transitions. Standard library only.
+``sfn.price.*``, without the free transitions. AWS counts a transition each time a step is executed; whether it also
+counts the start and the end of an execution is not verified, and here it does not. Standard library only.
 """
 
 from __future__ import annotations
@@ -21,13 +22,16 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from labkit.facts import facts
-from labkit.models._input import ModelError, limit, number, whole
+from labkit.models._input import ModelError, limit, number, one_of, whole
 from labkit.models.prices import KB, price
 
-__all__ = ["Ceiling", "Express", "crossover", "express_ceiling", "human_gate", "poll_for_human", "saga", "standard"]
+__all__ = ["Ceiling", "Express", "crossover", "express_ceiling", "human_gate", "poll_events", "poll_for_human",
+           "saga", "standard"]  # fmt: skip
 
 _HOUR = 3600.0
 _MILLION = 1e6
+_POLL = 9  # events of a round: Wait and Choice are entered and left, Task is also scheduled, started, succeeded
+_ENDS = 2  # … and of the execution: started, succeeded
 
 
 def standard(transitions: float) -> float:
@@ -36,7 +40,7 @@ def standard(transitions: float) -> float:
     >>> standard(1_000_000)
     25.0
     """
-    return number("transitions", transitions) * price("sfn.price.standard_per_1000") / 1000
+    return number("transitions", transitions, finite=True) * price("sfn.price.standard_per_1000") / 1000
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,8 @@ class Express:
     """One Express execution: ``seconds`` long; sizes in KB of its definition and of the data that a step carries.
 
     ``branches``: steps of its Map or Parallel states, which hold a copy of the data each. Raises
-    :class:`~labkit.models._input.ModelError`, also for one that is longer than AWS lets it run.
+    :class:`~labkit.models._input.ModelError`, also for one that is longer than AWS lets it run, or carries more data
+    than a state may (``sfn.payload.max_bytes``).
 
     >>> Express(60).billed_mb, Express(0.25).billed_seconds
     (64, 0.3)
@@ -57,8 +62,8 @@ class Express:
 
     def __post_init__(self) -> None:
         number("seconds", self.seconds, high=limit("sfn.express.max_duration"), unit="s")
-        number("definition_kb", self.definition_kb, unit="KB")
-        number("data_kb", self.data_kb, unit="KB")
+        number("definition_kb", self.definition_kb, unit="KB", finite=True)
+        number("data_kb", self.data_kb, high=limit("sfn.payload.max_bytes") / KB, unit="KB")
         whole("branches", self.branches)
 
     @property
@@ -82,7 +87,7 @@ class Express:
     def month(self, executions: float) -> float:
         """USD for so many executions in one month: the price of a GB-hour falls in two steps."""
         bounds = [0.0, *map(float, str(facts("sfn.price.express_gb_h.tiers")).split("|")), math.inf]
-        total = number("executions", executions) * self.gb_hours
+        total = number("executions", executions, finite=True) * self.gb_hours
         hours = (max(0.0, min(total, high) - low) for low, high in pairwise(bounds))
         time = sum(each * price(f"sfn.price.express_gb_h.{tier}") for tier, each in enumerate(hours, 1))
         return time + executions * price("sfn.price.express_per_million") / _MILLION
@@ -125,8 +130,8 @@ def express_ceiling(steps: int, p95: float, *, attempts: int = 1, backoff: float
     >>> express_ceiling(12, 30).seconds, express_ceiling(12, 30).fits
     (360.0, False)
     """
-    number("p95", p95, unit="s")
-    waits = number("backoff", backoff, unit="s") * (whole("attempts", attempts) - 1)
+    number("p95", p95, unit="s", finite=True)
+    waits = number("backoff", backoff, unit="s", finite=True) * (whole("attempts", attempts) - 1)
     seconds = float(whole("steps", steps) * (p95 * attempts + waits))
     return Ceiling(seconds, float(limit("sfn.express.max_duration")))
 
@@ -136,18 +141,34 @@ def human_gate(wait: float, *, kind: str = "STANDARD") -> float:
 
     Raises :class:`~labkit.models._input.ModelError` for an Express workflow, which takes no token, whatever the wait.
     """
-    if kind == "EXPRESS":
+    if one_of("kind", kind, ("STANDARD", "EXPRESS")) == "EXPRESS":
         raise ModelError("kind must be STANDARD for a human gate: an Express workflow cannot wait for a task token.")
-    if kind != "STANDARD":
-        raise ModelError(f"kind must be STANDARD or EXPRESS; got {kind!r}.")
     number("wait", wait, high=limit("sfn.token.max_wait"), unit="s")
     return standard(1)
 
 
 def poll_for_human(wait: float, *, every: float, transitions: int = 3) -> float:
-    """USD of the loop that asks a table each ``every`` seconds instead: Wait, Task and Choice are 3 transitions."""
-    number("every", every, low=1, unit="s")
-    return standard(math.ceil(number("wait", wait, unit="s") / every) * whole("transitions", transitions))
+    """USD of the loop that asks a table each ``every`` seconds instead: Wait, Task and Choice are 3 transitions.
+
+    A price only: :func:`poll_events` says whether the execution lives as long.
+    """
+    return standard(_rounds(wait, every) * whole("transitions", transitions))
+
+
+def poll_events(wait: float, *, every: float) -> int:
+    """Events in the history of that loop: 9 a round. Over ``sfn.history.max_events`` the execution fails.
+
+    Five for the Task, two each for Choice and Wait:
+    https://cloudonaut.io/step-functions-pitfall-maximum-number-of-history-events/
+
+    >>> poll_events(3600, every=60)
+    542
+    """
+    return _rounds(wait, every) * _POLL + _ENDS
+
+
+def _rounds(wait: float, every: float) -> int:
+    return math.ceil(number("wait", wait, unit="s", finite=True) / number("every", every, low=1, unit="s"))
 
 
 def saga(steps: int, failed_at: int | None = None, *, retries: int = 0) -> int:

@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from labkit.facts import facts
-from labkit.models._input import limit, number, whole
+from labkit.models._input import ModelError, limit, number, whole
 from labkit.models.little import Load, in_flight
 
 __all__ = ["DAY", "Workload"]
 
 DAY = 86_400.0  # seconds
+KB = 1024
 _MINUTE = 60.0
 
 
@@ -62,15 +63,33 @@ class Workload:
 
     def __post_init__(self) -> None:
         whole("steps", self.steps)
-        number("step_seconds", self.step_seconds, low=1e-3, unit="s")
-        number("deliveries", self.deliveries, low=1.0)
+        number("step_seconds", self.step_seconds, low=1e-3, unit="s", finite=True)
+        number("deliveries", self.deliveries, low=1.0, finite=True)
         number("messages_per_call", self.messages_per_call, low=1.0, high=limit("sqs.batch.entries"))
         number("messages_per_send", self.messages_per_send, low=1.0, high=limit("eventbridgev2.sqs.batch"))
         number("entries_per_call", self.entries_per_call, low=1.0, high=limit("eventbridgev2.put.entries"))
-        for name in ("conversations", "message_kb", "event_kb", "item_kb", "events", "writes", "transitions"):
-            number(name, getattr(self, name))
-        for name in ("callbacks", "claim_checks", "heartbeat", "input_tokens", "output_tokens", "memory_tokens"):
-            number(name, getattr(self, name))
+        number("message_kb", self.message_kb, high=limit("sqs.message.max_bytes") / KB, unit="KB")
+        number("event_kb", self.event_kb, high=limit("events.put.request_bytes") / KB, unit="KB")
+        number("item_kb", self.item_kb, high=limit("dynamodb.item.max_bytes") / KB, unit="KB")
+        for name in ("conversations", "events", "writes", "transitions", "callbacks", "claim_checks"):
+            number(name, getattr(self, name), finite=True)
+        for name in ("input_tokens", "output_tokens", "memory_tokens"):
+            number(name, getattr(self, name), finite=True)
+        if number("heartbeat", self.heartbeat, finite=True):
+            number("heartbeat", self.heartbeat, low=1.0, unit="s, or 0 for none", finite=True)
+        if self.events:
+            self._fit("entries_per_call", self.entries_per_call, self.event_kb, limit("events.put.request_bytes"))
+        full = "messages_per_send" if self.sent_by_aws else "messages_per_call"
+        self._fit(full, self.send_batch, self.message_kb, limit("sqs.batch.max_bytes"))
+
+    @staticmethod
+    def _fit(field: str, items: float, kb: float, most: int) -> None:
+        """So many items of so many KB go into one request?"""
+        if items * kb * KB > most * (1 + 1e-9):
+            raise ModelError(
+                f"{field} must be at most {most / KB / kb:g} with {kb:g} KB each, "
+                f"for a request holds {most / KB:g} KB; got {items:g}."
+            )
 
     @property
     def steps_per_minute(self) -> float:
@@ -138,4 +157,4 @@ class Workload:
 
     def scaled(self, times: float) -> Workload:
         """So many times as many conversations."""
-        return self.but(conversations=self.conversations * number("times", times))
+        return self.but(conversations=self.conversations * number("times", times, finite=True))

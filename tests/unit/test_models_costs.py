@@ -15,7 +15,7 @@ from labkit.models import prices
 from labkit.models._input import ModelError
 from labkit.models.amplification import calls, idle_receives
 from labkit.models.bucket import Bucket
-from labkit.models.costs import bill
+from labkit.models.costs import Pod, bill
 from labkit.models.esm import events_per_poller, pollers
 from labkit.models.workload import Workload
 
@@ -137,6 +137,19 @@ def test_a_function_that_waits_for_the_model_costs_more_than_all_the_plumbing() 
     assert found.per_day["Lambda"] > 20 * found.plumbing
 
 
+def test_a_pod_waits_for_ten_steps_and_a_function_for_one() -> None:
+    """Fargate's rates by hand: 0.04048 + 2 x 0.004445 = 0.04937 USD an hour for 1 vCPU and 2 GB."""
+    pods = bill(GUIDE, pod=Pod(vcpu=1, gb=2, slots=10))
+    assert Pod().needed(GUIDE) == facts("fleet.pods.needed") == 1_125
+    assert pods.per_day["pods"] == pytest.approx(1_125 * 24 * 0.04937)
+    assert pods.plumbing == pytest.approx(bill(GUIDE).plumbing)
+    assert bill(GUIDE, pod=Pod(slots=1)).per_day["pods"] == pytest.approx(10 * pods.per_day["pods"])
+    assert 6 < bill(GUIDE, lambda_mb=512).per_day["Lambda"] / pods.per_day["pods"] < 6.2
+    assert Pod().needed(Workload(conversations=0)) == 0
+    with pytest.raises(ModelError, match="slots must be a whole number of at least 1; got 0"):
+        Pod(slots=0)
+
+
 def test_aws_lambda_example() -> None:
     """https://aws.amazon.com/lambda/pricing/, example 1: 1.1 million GB-seconds are 18.34 USD, 2 million calls 0.40."""
     seconds = prices.invocations(2_000_000, seconds=1.1, mb=512)
@@ -150,6 +163,34 @@ def test_chunks() -> None:
     assert prices.writes(1e6, kb=1.5, transactional=True) == 4 * prices.writes(1e6)
     assert prices.sqs(1e6, kb=10, per_call=10) == pytest.approx(0.40 / 10 * 2)  # 100 KB in a request: two chunks
     assert prices.sqs(1e6, fifo=True) == pytest.approx(0.50)
+
+
+@pytest.mark.parametrize(("kb", "chunks"), [(0, 1), (63.999, 1), (64, 1), (65, 2), (128, 2), (128.5, 3), (256, 4)])
+def test_chunks_at_their_bounds(kb: float, chunks: int) -> None:
+    assert prices.chunks(kb, 65_536) == chunks
+    assert prices.events(1e6, kb=kb) == pytest.approx(chunks * 1.00)
+    assert prices.sqs(1e6, kb=kb) == pytest.approx(chunks * 0.40)
+
+
+def test_a_float_s_last_digit_is_no_chunk() -> None:
+    assert (0.1 + 0.2) * 10 > 3
+    assert prices.chunks((0.1 + 0.2) * 10, 1024) == 3
+
+
+def test_what_no_request_holds_is_not_priced() -> None:
+    """A request to SQS or EventBridge holds 1 MiB, whatever number of entries."""
+    with pytest.raises(ModelError, match=r"messages_per_send must be at most 2.048 with 500 KB each.*1024 KB; got 10"):
+        Workload(message_kb=500, messages_per_send=10)
+    with pytest.raises(ModelError, match=r"messages_per_call must be at most 2.048"):
+        Workload(message_kb=500, messages_per_call=10, events=0, callbacks=0, messages_per_send=1)
+    assert Workload(message_kb=500, messages_per_call=10).message_kb == 500  # AWS sends; a receive is no such request
+    with pytest.raises(ModelError, match=r"entries_per_call must be at most 5.12 with 200 KB each"):
+        Workload(event_kb=200)
+    assert Workload(event_kb=200, events=0).event_kb == 200
+    assert Workload(message_kb=1024 / 10, messages_per_send=10).send_batch == 10
+    for field, most in (("message_kb", 1024), ("item_kb", 400)):
+        with pytest.raises(ModelError, match=f"{field} must be from 0 to {most} KB"):
+            Workload(**{field: most + 1}, entries_per_call=1)  # type: ignore[arg-type]
 
 
 def test_batching_helps_sqs_and_not_what_sends_by_itself() -> None:

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import importlib
 import math
+import shutil
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import labkit
+from labkit.errors import SetupError
 from labkit.models._input import ModelError
 from labkit.models.fleet import FIGURES, Arrivals, Fleet, Run, StepTime, simulate
 from labkit.models.hpa import Behavior, Rules
 from labkit.models.keda import ScaledObject
-from labkit.models.retry import Exponential, Fixed
+from labkit.models.retry import Exponential, Fixed, Jitter
 from tests.benchmarks.simpy_fleet import play
 
 HOUR = 3600
@@ -370,9 +379,201 @@ def test_what_cannot_be_is_refused(wrong: dict[str, object], sentence: str) -> N
 
 def test_a_run_that_cannot_be_is_refused() -> None:
     fleet = Fleet(Arrivals.poisson(1), StepTime.fixed(10), replicas=1)
-    with pytest.raises(ModelError, match="engine must be ticks or exact"):
+    with pytest.raises(ModelError, match="engine must be one of ticks, exact"):
         simulate(fleet, 60, engine="fast")  # type: ignore[arg-type]
     with pytest.raises(ModelError, match="seconds must be"):
         simulate(fleet, 0)
     with pytest.raises(ModelError, match="use ticks"):
         simulate(replace(fleet, arrivals=Arrivals.poisson(1000)), 86_400, engine="exact")
+
+
+RATHER = Fleet(
+    Arrivals.poisson(2), StepTime.lognormal(30), steps=4, replicas=40, crashes=100, start=10, fails=0.1, max_receives=3
+)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("every", [1, 7, 3600])
+def test_how_often_a_sample_is_taken_changes_no_figure(engine: str, every: int) -> None:
+    usual, other = (simulate(RATHER, 5000, every=each, engine=engine) for each in (60, every))  # type: ignore[arg-type]
+    peaks = [name for name in FIGURES if name.endswith("_peak")]
+    for name in FIGURES:
+        if name not in peaks:
+            assert other.figures[name] == pytest.approx(usual.figures[name], rel=1e-6, abs=1e-6), name
+    assert other.frame.index[-1] == 5000
+    assert other.frame["runs"].sum() == pytest.approx(other.figures["runs"])
+    assert abs(other.lost) < 1e-6
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_pod_that_crashed_is_back_when_it_has_started(engine: str) -> None:
+    """100 a day, each away for 10 s: of 40 pods 39.5 are ready on average, however seldom anybody looks."""
+    run = simulate(replace(RATHER, fails=0.0), 6 * HOUR, every=3600, engine=engine)  # type: ignore[arg-type]
+    ready = run.figures["busy_mean"] / run.figures["utilisation"] / RATHER.slots
+    assert ready == pytest.approx(40 * (1 - 100 * 10 / 86_400), rel=0.005)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_after_a_run_that_was_broken_off_the_next_one_is_the_same(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from labkit.models.fleet.report import Recorder
+
+    first = simulate(RATHER, 600, engine=engine)  # type: ignore[arg-type]
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Recorder, "passed", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            simulate(RATHER, 600, engine=engine)  # type: ignore[arg-type]
+    assert simulate(RATHER, 600, engine=engine).figures == first.figures  # type: ignore[arg-type]
+
+
+def bytes_held(fleet: Fleet, seconds: int) -> int:
+    """The most that numpy holds at once during a run."""
+    tracemalloc.start()
+    try:
+        simulate(fleet, seconds, every=3600)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_fleet_that_sleeps_through_a_month_without_work_takes_no_more_than_one_hour_of_it() -> None:
+    asleep = Fleet(Arrivals.constant(0), StepTime.fixed(10), replicas=0)
+    bare = 40 * 31 * 86_400  # arrivals and waits of each second, and their making
+    assert bytes_held(asleep, 31 * 86_400) < bytes_held(asleep, HOUR) + bare
+
+
+def test_steps_that_outlive_the_run_take_no_room_beyond_it() -> None:
+    """The longest of such steps takes a year; a ring of its seconds would be 5 GB."""
+    endless = Fleet(Arrivals.poisson(1), StepTime.lognormal(86_400, 5), replicas=100, visibility=43_200)
+    assert endless.step_time.quantiles().max() > 300 * 86_400
+    assert bytes_held(endless, HOUR) < 100e6
+    exact, ticks = (simulate(replace(endless, replicas=1000), HOUR, engine=engine) for engine in ENGINES)  # type: ignore[arg-type]
+    assert ticks.figures["steps"] == pytest.approx(exact.figures["steps"], rel=0.1)
+    assert ticks.figures["in_flight_mean"] == pytest.approx(exact.figures["in_flight_mean"], rel=0.05)
+
+
+def test_a_run_that_would_take_more_than_there_is_says_so_at_once() -> None:
+    fleet = Fleet(
+        Arrivals.poisson(1), StepTime.lognormal(86_400, 5), steps=1000, max_receives=50, replicas=1, retry=Fixed(1)
+    )
+    with pytest.raises(ModelError, match="the tick engine holds 4 GB at most, and this run takes"):
+        simulate(fleet, 31 * 86_400)
+    with pytest.raises(ModelError, match="the exact engine holds 20,000,000 slots at most; here are 1,000,000,000"):
+        simulate(replace(fleet, steps=1, replicas=10**6, slots=1000), 60, engine="exact")
+
+
+@pytest.mark.parametrize("heartbeat", [True, False])
+def test_messages_of_killed_workers_come_back_as_late_as_in_the_exact_engine(heartbeat: bool) -> None:
+    """With hours of timeout too, in which there is no time for a sum over all pairs of seconds."""
+    fleet = Fleet(
+        Arrivals.poisson(4), StepTime.lognormal(300), steps=2, replicas=400, crashes=40, visibility=20_000,
+        heartbeat=heartbeat,
+    )  # fmt: skip
+    exact, ticks = (simulate(fleet, 8 * HOUR, engine=engine).figures for engine in ENGINES)  # type: ignore[arg-type]
+    for name in ("killed", "runs", "in_flight_mean", "done"):
+        assert ticks[name] == pytest.approx(exact[name], rel=0.03), name
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"arrivals": 3}, r"arrivals must be made as in Arrivals.poisson\(2.5\); got 3"),
+        ({"step_time": 30}, "step_time must be made as in StepTime.lognormal"),
+        ({"scaler": {"queue_length": 8}}, "scaler must be made as in ScaledObject"),
+        ({"scaler": ScaledObject(maximum=10**8)}, "the scaler's maximum must be a whole number from 1 to 1e"),
+        ({"retry": 30}, r"retry must be made as in Fixed\(30\); got 30"),
+        ({"retry": Fixed(math.inf)}, "retry must be from 0 to 43200 s; got inf"),
+        ({"retry": Exponential(1, 1e300)}, "retry must be from 0 to 43200 s"),
+        ({"retry": Jitter(Fixed(30))}, "give its Jitter a seed"),
+        ({"heartbeat": "no"}, "heartbeat must be True or False; got 'no'"),
+        ({"gated": 1, "quota": 5}, "gated must be True or False; got 1"),
+        ({"quota": 10**30}, "quota must be a whole number from 1 to 1e"),
+        ({"cap": 2**63}, "cap must be a whole number from 1 to 1e"),
+        ({"replicas": 10**9}, "replicas must be a whole number from 0 to 1e"),
+    ],
+)
+def test_what_is_of_another_kind_is_refused(wrong: dict[str, object], sentence: str) -> None:
+    asked = {"arrivals": Arrivals.poisson(1), "step_time": StepTime.fixed(10), "replicas": 1, **wrong}
+    with pytest.raises(ModelError, match=sentence):
+        Fleet(**asked)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: StepTime(30, "gamma"), "shape must be one of fixed, exponential, lognormal, measured; got 'gamma'"),
+        (lambda: StepTime(30, "measured"), "at least one; got none"),
+        (lambda: StepTime.of(["soon"]), "measured step times must be a list of seconds; got list"),
+        (lambda: StepTime.of(30), "measured step times must be a list of seconds; got int"),
+        (lambda: StepTime.of([5, math.nan]), "a measured step time must be from 0 to 86400 s; got nan"),
+        (lambda: Arrivals(1, bursts=[(1, 2, 3)]), "bursts must be made as in"),
+        (lambda: Arrivals(1, bursts=((1, 2, 3),)), "bursts must be made as in"),
+        (lambda: Arrivals.poisson(1).burst(0, 60, math.inf), "rate must be from 0 to 1e"),
+    ],
+)
+def test_inputs_of_another_kind_are_refused(make: Callable[[], object], sentence: str) -> None:
+    with pytest.raises(ModelError, match=sentence):
+        make()
+
+
+def test_measured_times_are_drawn_in_any_order() -> None:
+    assert (np.diff(StepTime(4, "measured", measured=(9.0, 1.0, 2.0)).quantiles()) >= 0).all()
+
+
+COLD = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from numba.core import caching
+if "nowhere" in sys.argv[1]:
+    caching.CacheImpl._locator_classes = []
+from labkit.models.fleet import Arrivals, Fleet, StepTime, simulate
+print(simulate(Fleet(Arrivals.constant(1), StepTime.fixed(5), replicas=2), 60).figures["steps"])
+"""
+
+
+def copied(folder: Path) -> Path:
+    """labkit with nothing compiled."""
+    root = Path(labkit.__file__).parent
+    shutil.copytree(root, folder / "labkit", ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "data").mkdir()
+    shutil.copy(root.parent / "data" / "facts.csv", folder / "data")
+    return folder
+
+
+def python(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", COLD, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def test_two_processes_compile_at_once_and_a_third_finds_it(tmp_path: Path) -> None:
+    folder = str(copied(tmp_path))
+    both = [python(folder) for _ in range(2)]
+    said = [each.communicate(timeout=300) for each in both] + [python(folder).communicate(timeout=300)]
+    assert len({out for out, _ in said}) == 1, said
+    assert float(said[0][0]) > 0
+    assert list(tmp_path.rglob("*.nbi"))
+
+
+def test_where_numba_may_keep_nothing_the_simulation_still_runs(tmp_path: Path) -> None:
+    """A read-only installation whose user has no folder for a cache either."""
+    (tmp_path / "nowhere").mkdir()
+    out, err = python(str(copied(tmp_path / "nowhere"))).communicate(timeout=300)
+    assert err == ""
+    assert float(out) > 0
+    assert not list(tmp_path.rglob("*.nbi"))
+
+
+def test_without_numba_there_is_one_sentence() -> None:
+    with pytest.raises(SetupError, match=r"need the extra `course`.*numba cannot be imported; type `make setup`"):
+        reloaded_without("numba")
+
+
+def reloaded_without(package: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, package, None)
+        patch.delitem(sys.modules, "labkit.models.fleet.compiled")
+        importlib.import_module("labkit.models.fleet.compiled")

@@ -151,3 +151,7 @@ def test_bad_input_is_named() -> None:
         Room(busiest=2)
     with pytest.raises(ModelError, match="pods must be a whole number of at least 1; got 0"):
         Room(pods=0)
+    with pytest.raises(ModelError, match="workers must be one of pods, lambda, sessions; got 'fargate'"):
+        Room(workers="fargate")  # type: ignore[arg-type]
+    with pytest.raises(ModelError, match="conversations must be more than 0 to meet a wall; got 0"):
+        first(Workload(conversations=0))

@@ -14,6 +14,7 @@ from labkit.models.workflows import (
     crossover,
     express_ceiling,
     human_gate,
+    poll_events,
     poll_for_human,
     saga,
     standard,
@@ -38,9 +39,9 @@ def test_the_tiers_of_a_gb_hour() -> None:
 
 def test_time_and_memory_are_rounded_up() -> None:
     assert [Express(seconds).billed_seconds for seconds in (0, 0.1, 0.1001, 299.95)] == [0, 0.1, 0.2, 300]
-    chunk = facts("sfn.express.billing.memory_chunk")
-    assert Express(1, definition_kb=0, data_kb=14 * 1024).billed_mb == chunk
-    assert Express(1, definition_kb=1, data_kb=14 * 1024).billed_mb == 2 * chunk  # type: ignore[operator]
+    chunk = int(facts("sfn.express.billing.memory_chunk"))
+    assert Express(1, definition_kb=0, data_kb=256, branches=56).billed_mb == chunk  # 14 MB beside AWS's 50 MB
+    assert Express(1, definition_kb=1, data_kb=256, branches=56).billed_mb == 2 * chunk
 
 
 def test_the_vietnamese_price_of_express_and_the_right_one() -> None:
@@ -87,7 +88,7 @@ def test_a_human_gate_costs_one_transition_or_cannot_be() -> None:
     with pytest.raises(ModelError, match="an Express workflow cannot wait for a task token"):
         human_gate(1, kind="EXPRESS")
     assert facts("sfn.express.waits_for_token") == "no"
-    with pytest.raises(ModelError, match="kind must be STANDARD or EXPRESS; got 'standard'"):
+    with pytest.raises(ModelError, match="kind must be one of STANDARD, EXPRESS; got 'standard'"):
         human_gate(1, kind="standard")
     with pytest.raises(ModelError, match="wait must be from 0"):
         human_gate(400 * 86_400)
@@ -96,6 +97,17 @@ def test_a_human_gate_costs_one_transition_or_cannot_be() -> None:
 def test_asking_again_and_again_costs_thousands_of_transitions() -> None:
     assert poll_for_human(3 * 86_400, every=60) == pytest.approx(standard(12_960))
     assert poll_for_human(59, every=60) == standard(3)
+
+
+def test_the_loop_that_asks_fills_the_history_on_the_second_day() -> None:
+    """Five events for a Task, two for a Choice, two for a Wait: cloudonaut.io counts the same nine on AWS."""
+    most, minute = int(facts("sfn.history.max_events")), 60
+    assert poll_events(minute, every=minute) == 2 + (5 + 2 + 2)
+    assert poll_events(3 * 86_400, every=minute) == 38_882 > most
+    fits = max(n for n in range(5_000) if poll_events(n * minute, every=minute) <= most)
+    assert 46 < fits / 60 < 47  # hours
+    with pytest.raises(ModelError, match="every must be at least 1 s; got 0"):
+        poll_events(60, every=0)
 
 
 def test_transitions_of_a_saga() -> None:
@@ -110,3 +122,8 @@ def test_transitions_of_a_saga() -> None:
 def test_an_execution_longer_than_express_allows_is_refused() -> None:
     with pytest.raises(ModelError, match="seconds must be from 0 to 300 s; got 301"):
         Express(301)
+
+
+def test_a_state_carries_no_more_than_256_kb() -> None:
+    with pytest.raises(ModelError, match="data_kb must be from 0 to 256 KB; got 257"):
+        Express(1, data_kb=257)

@@ -6,6 +6,7 @@
 Needs the ``course`` extra: numpy, numba (the engines are compiled, once, at the first run) and pandas for the frame.
 """
 
+from labkit.models.fleet import compiled as compiled  # first: it says what to install where numba is missing
 from labkit.models.fleet.load import Arrivals, Burst, StepTime
 from labkit.models.fleet.report import FIGURES, Run
 from labkit.models.fleet.simulate import simulate

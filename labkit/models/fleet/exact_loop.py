@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from labkit.models.fleet import tally
+from labkit.models.fleet.compiled import compiled
 
 # What the loop stopped for.
 AT_END, HEAP_FULL, QUEUE_FULL, IDLE_FULL, ATTEMPTS_FULL, DRAWS_USED = range(6)
@@ -26,7 +26,7 @@ NEXT, HEAP, HEAD, TAIL, IDLE_HEAD, IDLE_TAIL, IDLE, UNUSED, DRAWN, AT_MODEL = ra
 VISIBLE, IN_FLIGHT, BUSY, OPEN = range(10, 14)
 
 
-@njit(cache=True)
+@compiled
 def _push(heap_at: Any, heap_what: Any, size: int, at: float, what: int) -> None:
     place = size
     while place > 0:
@@ -40,7 +40,7 @@ def _push(heap_at: Any, heap_what: Any, size: int, at: float, what: int) -> None
     heap_what[place] = what
 
 
-@njit(cache=True)
+@compiled
 def _pop(heap_at: Any, heap_what: Any, size: int) -> Any:
     first = heap_what[0]
     last = size - 1
@@ -62,19 +62,19 @@ def _pop(heap_at: Any, heap_what: Any, size: int) -> Any:
     return first
 
 
-@njit(cache=True)
+@compiled
 def _about(who: int, life: int, kind: int) -> Any:
     """A thing to come about a message, as one number."""
     return ((np.int64(life) << 32) | who) << 2 | kind
 
 
-@njit(cache=True)
+@compiled
 def _about_then(at: float, seconds: float, rng: Any) -> float:
     """``seconds`` after ``at``, or up to half a second earlier or later; see ``spec``."""
     return at + seconds + (rng.random() - 0.5 if seconds >= 1 else 0.0)
 
 
-@njit(cache=True)
+@compiled
 def advance(
     until: float, rules: Any, rng: Any, retry: Any, n: Any, clock: Any, counts: Any, sums: Any, waits: Any,
     arrivals: Any, times: Any, heap_at: Any, heap_what: Any, queue: Any, queue_life: Any, life: Any, where: Any,
@@ -219,7 +219,7 @@ def advance(
         n[VISIBLE] += 1
 
 
-@njit(cache=True)
+@compiled
 def kill(
     now: float, visibility: float, heartbeat: bool, dying: Any, n: Any, counts: Any, heap_at: Any, heap_what: Any,
     life: Any, where: Any, of: Any, of_life: Any, of_pod: Any, of_start: Any, of_kind: Any,

@@ -16,12 +16,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from labkit.models._input import ModelError, number
+from labkit.models._input import ModelError, a, flag, number, one_of
 
 __all__ = ["Arrivals", "Burst", "StepTime"]
 
 DAY = 86_400.0
 _QUANTILES = 1 << 15
+_RATE = 1e9  # conversations a second: beyond what anybody runs, and within what can be drawn
+_SHAPES = ("fixed", "exponential", "lognormal", "measured")
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,9 @@ class Burst:
     rate: float
 
     def __post_init__(self) -> None:
-        for name in ("at", "seconds", "rate"):
-            number(name, getattr(self, name))
+        number("at", self.at, unit="s")
+        number("seconds", self.seconds, unit="s")
+        number("rate", self.rate, high=_RATE, unit="conversations a second")
 
 
 @dataclass(frozen=True)
@@ -56,9 +59,13 @@ class Arrivals:
     regular: bool = False
 
     def __post_init__(self) -> None:
-        number("mean", self.mean, high=1e9, unit="conversations a second")
+        number("mean", self.mean, high=_RATE, unit="conversations a second")
         number("swing", self.swing, high=1.0)
         number("peak", self.peak, high=DAY, unit="s")
+        flag("regular", self.regular)
+        a("bursts", self.bursts, tuple, "(Burst(at=600, seconds=60, rate=5),)")
+        for each in self.bursts:
+            a("bursts", each, Burst, "(Burst(at=600, seconds=60, rate=5),)")
 
     @classmethod
     def constant(cls, rate: float) -> Arrivals:
@@ -111,6 +118,12 @@ class StepTime:
 
     def __post_init__(self) -> None:
         # Shorter steps than a second would be lost between two ticks; longer ones than a day outlive the day.
+        one_of("shape", self.shape, _SHAPES)
+        if self.shape == "measured" and not self.measured:
+            raise ModelError("measured step times must be at least one; got none.")
+        a("measured", self.measured, tuple, "StepTime.of([30, 60, 180])")
+        for each in self.measured:
+            number("a measured step time", each, high=DAY, unit="s")
         number("mean", self.mean, low=1.0, high=DAY, unit="s")
         number("cv", self.cv, low=0.01, high=5.0)
 
@@ -128,11 +141,15 @@ class StepTime:
 
     @classmethod
     def of(cls, seconds: Sequence[float]) -> StepTime:
-        """Drawn from times that were measured; at least one, each positive."""
-        if not len(seconds):
-            raise ModelError("measured step times must be at least one; got none.")
-        times = tuple(sorted(number("a measured step time", float(each), high=DAY, unit="s") for each in seconds))
-        return cls(sum(times) / len(times), "measured", measured=times)
+        """Drawn from times that were measured, in seconds: at least one, none negative; their mean at least 1."""
+        try:
+            there = np.asarray(seconds, dtype=np.float64)
+        except (TypeError, ValueError):
+            there = np.empty((0, 0))
+        if there.ndim != 1:
+            raise ModelError(f"measured step times must be a list of seconds; got {type(seconds).__name__}.")
+        times = tuple(sorted(there.tolist()))
+        return cls(sum(times) / max(len(times), 1), "measured", measured=times)
 
     def draw(self, rng: np.random.Generator, count: int) -> NDArray[np.float64]:
         """``count`` times, in seconds."""
@@ -151,7 +168,7 @@ class StepTime:
         if self.shape == "fixed":
             return np.full(_QUANTILES, float(self.mean))
         if self.shape == "measured":
-            return np.asarray(self.measured)[(at * len(self.measured)).astype(np.int64)]
+            return np.sort(self.measured)[(at * len(self.measured)).astype(np.int64)]
         if self.shape == "exponential":
             table = -self.mean * np.log1p(-at)
         else:

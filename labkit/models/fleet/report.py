@@ -46,13 +46,18 @@ FIGURES = {
 }
 
 
+_DUST = 1e-6  # less than this of a message is what the tick engine's rounding leaves
+
+
 class Recorder:
     """Takes the samples, and the integrals of what the engine does not know: its pods."""
 
     def __init__(self, fleet: Fleet, engine: tally.Engine, arriving: NDArray[np.int64], every: int) -> None:
+        # One for each sample, at second 0, and at the end, which need not be a sample's second.
+        self._rows = np.zeros((len(arriving) // every + 2, 2 + 4 + 2 + len(tally.COUNTS) + 1))
+        self._taken = 0
         self._fleet, self._engine, self._every = fleet, engine, every
         self._arrived = np.concatenate([[0], np.cumsum(arriving)])
-        self._rows: list[tuple[float, ...]] = []
         self._pods = self._ready = 0.0
 
     def passed(self, seconds: int, pods: int, ready: int) -> None:
@@ -62,10 +67,11 @@ class Recorder:
     def sample(self, now: int, pods: int, ready: int) -> None:
         wait = self._engine.sums[tally.WAIT]
         row = (now, self._arrived[now], *self._engine.levels, pods, ready, *self._engine.counts, wait)
-        self._rows.append(tuple(float(each) for each in row))
+        self._rows[self._taken] = row
+        self._taken += 1
 
     def run(self, seconds: int, engine: str, seed: int, changes: tuple[Change, ...]) -> Run:
-        samples = np.array(self._rows)
+        samples = self._rows[: self._taken]
         sums, waits = self._engine.sums, self._engine.waits
         counts = dict(zip(tally.COUNTS, self._engine.counts.tolist(), strict=True))
         received = waits.sum()
@@ -105,7 +111,7 @@ class Run:
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """A row for each sample, by ``second``: levels as they are then, and counts since the sample before.
+        """A row for each sample and one for the end, by ``second``: levels then, and counts since the row before.
 
         ``visible``, ``in_flight`` (messages), ``busy`` (slots), ``open`` (conversations), ``pods``, ``ready``; then
         ``arrived``, ``done``, ``steps``, ``runs``, ``throttled``, ``failed``, ``superseded``, ``killed``, ``dead``, and
@@ -120,7 +126,7 @@ class Run:
         columns["arrived"] = np.diff(samples[:, 1], prepend=samples[0, 1])
         columns |= dict(zip(tally.COUNTS, counts.T, strict=False))
         received = columns["runs"] + columns["throttled"]
-        columns["wait"] = np.divide(counts[:, -1], received, out=np.zeros(len(received)), where=received > 0)
+        columns["wait"] = np.divide(counts[:, -1], received, out=np.zeros(len(received)), where=received > _DUST)
         return pd.DataFrame(columns).set_index("second")
 
     @property

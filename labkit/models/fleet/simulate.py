@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from labkit.models._input import ModelError, whole
+from labkit.models._input import ModelError, a, one_of, whole
 from labkit.models.fleet.exact import ExactEngine
 from labkit.models.fleet.report import Recorder, Run
 from labkit.models.fleet.spec import Fleet
@@ -19,6 +19,8 @@ from labkit.models.scaling import Autoscaler
 __all__ = ["simulate"]
 
 _MOST = 20_000_000  # about 24 bytes each
+_MOST_SLOTS = 20_000_000
+_CRASHES = 15  # seconds
 
 
 def simulate(
@@ -29,15 +31,20 @@ def simulate(
     ``exact`` plays every message, ``ticks`` counts them second by second: use it for size. Raises
     :class:`~labkit.models._input.ModelError`.
     """
+    a("fleet", fleet, Fleet, "Fleet(Arrivals.poisson(1), StepTime.fixed(10), replicas=1)")
     whole("seconds", seconds, high=31 * 86_400)
     whole("every", every, high=3600)
     whole("seed", seed, low=0)
-    if engine not in ("ticks", "exact"):
-        raise ModelError(f"engine must be ticks or exact; got {engine!r}.")
+    one_of("engine", engine, ("ticks", "exact"))
     arriving = fleet.arrivals.counts(seconds, np.random.default_rng([seed, 0]))
     if engine == "exact" and arriving.sum() > _MOST:
         raise ModelError(
             f"the exact engine holds {_MOST:,} conversations at most; here are {arriving.sum():,}: use ticks."
+        )
+    pods_at_most = max(fleet.replicas or 0, fleet.scaler.maximum if fleet.scaler else 0)
+    if engine == "exact" and pods_at_most * fleet.slots > _MOST_SLOTS:
+        raise ModelError(
+            f"the exact engine holds {_MOST_SLOTS:,} slots at most; here are {pods_at_most * fleet.slots:,}: use ticks."
         )
     rng, chance = np.random.default_rng([seed, 1]), np.random.default_rng([seed, 2])
     made: Engine = (ExactEngine if engine == "exact" else TickEngine)(fleet, arriving, rng)
@@ -48,15 +55,15 @@ def simulate(
     now = 0
     while True:
         pods.due(now)
-        if now % every == 0:
+        if now % every == 0 or now >= seconds:
             record.sample(now, pods.wanted, pods.ready)
         if now >= seconds:
             return record.run(seconds, engine, seed, tuple(scaler.changes) if scaler else ())
         if scaler and now >= scaler.due:
             visible, in_flight, *_ = made.levels
             pods.scale(now, scaler.step(now, round(visible), round(in_flight)))
-        until = min(seconds, now - now % every + every, *pods.next(), *([int(scaler.due)] if scaler else []))
-        pods.crash(now, until)
+        pods.crash(now)
+        until = min(seconds, now - now % every + every, *pods.next(now), *([int(scaler.due)] if scaler else []))
         record.passed(until - now, pods.wanted, pods.ready)
         made.advance(until)
         now = until
@@ -80,9 +87,10 @@ class _Pods:
         self.ready = pods
         self._engine.open(pods)
 
-    def next(self) -> list[int]:
+    def next(self, now: int) -> list[int]:
         """The next moment of each kind at which something is due."""
-        return [each[0][0] for each in (self._starting, self._draining) if each]
+        due = [each[0][0] for each in (self._starting, self._draining) if each]
+        return [*due, now - now % _CRASHES + _CRASHES] if self._fleet.crashes else due
 
     def due(self, now: int) -> None:
         while self._starting and self._starting[0][0] <= now:
@@ -107,10 +115,10 @@ class _Pods:
             heapq.heappush(self._draining, (now + self._fleet.grace, drained))
         self.due(now)
 
-    def crash(self, now: int, until: int) -> None:
-        """Pods that die in this stretch die at its start: it is a few seconds long."""
-        if self._fleet.crashes and self.ready:
-            rate = self._fleet.crashes * self.ready * (until - now) / 86_400
+    def crash(self, now: int) -> None:
+        """Pods that die in the next few seconds die now. How often somebody takes a sample must not matter."""
+        if self._fleet.crashes and self.ready and now % _CRASHES == 0:
+            rate = self._fleet.crashes * self.ready * _CRASHES / 86_400
             many = min(self.ready, int(self._chance.poisson(rate)))
             if many:
                 self.ready -= many

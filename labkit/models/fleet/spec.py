@@ -31,12 +31,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from labkit.models._input import ModelError, limit, number, whole
+from labkit.models._input import ModelError, a, flag, limit, number, whole
 from labkit.models.fleet.load import Arrivals, StepTime
 from labkit.models.keda import ScaledObject
 from labkit.models.retry import Fixed, Wait
 
 __all__ = ["Fleet"]
+
+_PODS = 10_000_000
+_MESSAGES = 10**12
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,8 @@ class Fleet:
 
     ``scaler`` None leaves the fleet at ``replicas`` pods; with one, ``replicas`` is what it begins with. ``fails`` is
     the probability that a run of a step fails, ``crashes`` how often a pod dies a day; a pod that died is started
-    again.
+    again. ``retry`` is asked once for each failure's number: a :class:`~labkit.models.retry.Jitter` needs a seed, and
+    gives all messages the same wait.
     """
 
     arrivals: Arrivals
@@ -69,6 +73,14 @@ class Fleet:
     cap: int = limit("sqs.inflight.cap")
 
     def __post_init__(self) -> None:
+        a("arrivals", self.arrivals, Arrivals, "Arrivals.poisson(2.5)")
+        a("step_time", self.step_time, StepTime, "StepTime.lognormal(90)")
+        a("retry", self.retry, Wait, "Fixed(30)")
+        if self.scaler is not None:
+            a("scaler", self.scaler, ScaledObject, "ScaledObject(queue_length=8)")
+            whole("the scaler's maximum", self.scaler.maximum, high=_PODS)
+        flag("heartbeat", self.heartbeat)
+        flag("gated", self.gated)
         whole("steps", self.steps, high=1000)
         whole("slots", self.slots, high=1000)
         whole("start", self.start, low=0, high=3600)
@@ -79,22 +91,28 @@ class Fleet:
         whole("max_receives", self.max_receives, high=50)
         whole("throttle", self.throttle, high=60)
         whole("hop", self.hop, high=60)
-        whole("cap", self.cap)
+        whole("cap", self.cap, high=_MESSAGES)
         if self.quota is not None:
-            whole("quota", self.quota)
+            whole("quota", self.quota, high=_MESSAGES)
         if self.gated and self.quota is None:
             raise ModelError("gated must come with a quota: there is nothing to keep to.")
         if self.replicas is None and self.scaler is None:
             raise ModelError("replicas must be given where there is no scaler.")
         if self.replicas is not None:
-            whole("replicas", self.replicas, low=0)
-        for wait in self.waits:
+            whole("replicas", self.replicas, low=0, high=_PODS)
+        waits = self._waits()
+        for wait in waits:
             number("retry", wait, high=limit("sqs.visibility.max"), unit="s")
+        if waits != self._waits():
+            raise ModelError("retry must answer the same each time: give its Jitter a seed.")
 
     @property
     def waits(self) -> list[int]:
         """How long a message is hidden after its first, second, … failure; whole seconds."""
-        return [round(self.retry(failure)) for failure in range(1, self.max_receives + 1)]
+        return [round(wait) for wait in self._waits()]
+
+    def _waits(self) -> list[float]:
+        return [self.retry(failure) for failure in range(1, self.max_receives + 1)]
 
     @property
     def in_flight(self) -> float:

@@ -8,6 +8,11 @@ of them at random, not evenly over the distribution, as make fleets of any size 
 
 A step that begins somewhere in its second and lasts ``d`` ends, counted in whole seconds, ``floor(u + d)`` later with
 ``u`` uniform; its mean is ``d`` again, so nothing is lost to rounding.
+
+Where it is not the exact engine's equal, by measurement. Within a second what ends goes before what begins, so that a
+level which brushes a limit brushes it less: with steps of 10 seconds, one standard deviation below the model's quota,
+half as many are throttled. And while the very first conversations of a run come to their end, with four runs in ten
+failing, a fifth fewer are done; after a few times as long the difference is gone.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from labkit.models._input import ModelError
 from labkit.models.fleet import tally
 from labkit.models.fleet.spec import Fleet
 from labkit.models.fleet.ticks_loop import (
@@ -35,6 +41,8 @@ from labkit.models.fleet.ticks_loop import (
 
 __all__ = ["TickEngine"]
 
+_MOST_BYTES = 4e9
+
 
 class TickEngine:
     """See the module. ``arriving``: conversations that come in each second."""
@@ -49,9 +57,12 @@ class TickEngine:
         self._retry = np.array(fleet.waits, dtype=np.int64)
         self._table = fleet.step_time.quantiles()
         self._arriving = arriving
-        ends = _ring(max(float(self._table.max()) + 2, fleet.visibility + 2, fleet.throttle + 1))
-        backs = _ring(max(fleet.visibility, fleet.throttle + int(self._retry.max())) + 2)
         steps, receives = fleet.steps, fleet.max_receives + 1
+        # What would end long after the run ends in the ring's last second, which the run does not reach.
+        far = len(arriving) + fleet.visibility
+        ends = _ring(max(min(float(self._table.max()), far) + 2, fleet.throttle + 1))
+        backs = _ring(max(fleet.visibility, fleet.throttle + int(self._retry.max())) + 2)
+        self._hold(min(ends, 2 * len(arriving)) + 2 * min(backs, 2 * len(arriving)), steps + receives)
         self._n = np.zeros(3, dtype=np.int64)
         self._level = np.zeros(7)
         self.counts = np.zeros(len(tally.COUNTS))
@@ -71,6 +82,13 @@ class TickEngine:
         self._unused = np.zeros(0, dtype=np.int64)
         self._pods = 0
         self._drained: list[tuple[Any, Any, Any, Any] | None] = []
+
+    def _hold(self, seconds: int, wide: int) -> None:
+        if (size := seconds * wide * 8) > _MOST_BYTES:
+            raise ModelError(
+                f"the tick engine holds {_MOST_BYTES / 1e9:g} GB at most, and this run takes {size / 1e9:.1f}: make it "
+                "shorter, or let it have fewer steps or receives, or shorter waits."
+            )
 
     @property
     def levels(self) -> tuple[float, float, float, float]:
@@ -121,34 +139,33 @@ class TickEngine:
         self.counts[tally.KILLED] += gone
         self._level[BUSY] -= gone
         self._level[AT_MODEL] -= gone
-        after, spread = self._returns(still, receives.sum(axis=1))
-        places = (self._n[NOW] + after) % len(self._back[0])
-        self._back[0][places] += steps.sum(axis=0) * spread[:, None]
-        self._back[1][places] += receives.sum(axis=0) * spread[:, None]
+        if len(after := self._returns(still, receives.sum(axis=1))):
+            places = (self._n[NOW] + after) % len(self._back[0])
+            np.add.at(self._back[0], places, steps.sum(axis=0) / len(after))
+            np.add.at(self._back[1], places, receives.sum(axis=0) / len(after))
         shares = np.divide(late, self._end_late, out=np.zeros_like(late), where=self._end_late > DUST)
         state: Any = (*self._back, *self._over, *self._cohorts, self._first)
         kill_late(self._n[HEAD], self._n[NOW], shares, *state, *self._late()[:3])
         self._end_late -= late
         self._drained[drained] = None
 
-    def _returns(self, still: NDArray[np.int64], many: NDArray[np.float64]) -> tuple[Any, Any]:
-        """Seconds after which messages whose workers are killed come back, and the share of each.
+    def _returns(self, still: NDArray[np.int64], many: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Seconds after which messages whose workers are killed come back, each for an equal part of them.
 
-        With a heartbeat at half of the timeout, between half of it and all of it is left. Without one it has run since
-        the receive: of a worker that would have needed ``r`` seconds more, ``a`` seconds ago with the probability of a
-        step of ``a + r`` seconds.
+        The timeout has run since the receive or, with a heartbeat at half of it, since the last one. How long ago the
+        receive was nobody has kept: a worker that would need ``more`` seconds has a step of at least as many.
         """
-        timeout = self._fleet.visibility
-        if self._fleet.heartbeat:
-            after = np.arange(timeout // 2, timeout) + 1
-            return after, np.full(len(after), 1 / len(after))
-        lasts = np.bincount(np.minimum(self._table, timeout + 1).astype(np.int64), minlength=timeout + 2)[: timeout + 1]
-        more = np.minimum((still - self._n[NOW]) % len(self._end_held), timeout)
-        needed = np.bincount(more, many / np.maximum(lasts[::-1].cumsum()[::-1][more], 1), minlength=timeout + 1)
-        ago = np.convolve(lasts.astype(np.float64), needed[::-1])[timeout : 2 * timeout]
-        if not ago.any():
-            ago = np.ones(timeout)
-        return timeout - np.arange(timeout), ago / ago.sum()
+        timeout, beats, parts = self._fleet.visibility, self._fleet.heartbeat, min(PACKETS, int(np.ceil(many.sum())))
+        at = (np.arange(parts) + self._rng.random(parts)) / max(parts, 1) * many.sum()
+        which = np.minimum(np.searchsorted(many.cumsum(), at, side="right"), len(many) - 1)
+        more = (still[which] - self._n[NOW]) % len(self._end_held)
+        # Without a heartbeat these are steps within their timeout; the others are late, and on their own lists.
+        longest = len(self._table) if beats else int(np.searchsorted(self._table, timeout + 1))
+        shortest = np.minimum(np.searchsorted(self._table, more), longest - 1)
+        drawn = self._table[shortest + (self._rng.random(parts) * (longest - shortest)).astype(np.int64)]
+        ago = np.maximum(drawn - more, 0.0)
+        left = timeout - (ago % (timeout / 2) if beats else np.minimum(ago, timeout - 1))
+        return np.asarray(np.ceil(left), dtype=np.int64)
 
     def _late(self) -> Any:
         following, cohort, weight = self._nodes
@@ -158,11 +175,13 @@ class TickEngine:
         self.kill(self.drain(pods, 0))
 
     def _more_cohorts(self) -> None:
-        old = len(self._cohorts[0])
+        old, beats = len(self._cohorts[0]), self._fleet.heartbeat
+        self._hold(2 * old, (1 if beats else 2) * (self._fleet.steps + self._fleet.max_receives + 1))
         kept = np.arange(max(self._n[HEAD], self._n[NOW] - old + 1), self._n[NOW])
         for number, each in enumerate(self._cohorts):
             wider = np.zeros((2 * old, *each.shape[1:]))
-            wider[kept % (2 * old)] = each[kept % old]
+            if not beats or number < 2:  # with a heartbeat nothing is ever late
+                wider[kept % (2 * old)] = each[kept % old]
             self._cohorts[number] = wider
 
     def _more_nodes(self) -> None:

@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from labkit.models.fleet import tally
+from labkit.models.fleet.compiled import compiled
 
 PACKETS = 192
 DUST = 1e-9
@@ -25,7 +25,7 @@ VISIBLE, IN_FLIGHT, BUSY, OPEN, HELD, AT_MODEL, SLOTS = range(7)
 NOW, HEAD, UNUSED = range(3)
 
 
-@njit(cache=True)
+@compiled
 def _return(
     now: int, after: int, receives: int, many: float, steps: Any, there: float, back_step: Any, back_receive: Any
 ) -> None:
@@ -44,7 +44,7 @@ def _return(
             back_step[b, k] += steps[k] * part / there
 
 
-@njit(cache=True)
+@compiled
 def advance(
     until: int, rules: Any, retry: Any, rng: Any, table: Any, arriving: Any, n: Any, level: Any, counts: Any,
     sums: Any, waits: Any, end: Any, end_held: Any, end_late: Any, throttled_all: Any,
@@ -65,7 +65,8 @@ def advance(
         t = n[NOW]
         new = t & cohorts
         queue_step[new], queue_receive[new] = 0.0, 0.0
-        late_step[new], late_receive[new], late_share[new] = 0.0, 0.0, 1.0
+        if not heartbeat:
+            late_step[new], late_receive[new], late_share[new] = 0.0, 0.0, 1.0
         good[:] = 0.0
 
         # What ends in this second: those that still hold their message …
@@ -137,7 +138,9 @@ def advance(
         level[VISIBLE] += fresh + back + over
         level[IN_FLIGHT] -= back + over
 
-        # What is received.
+        # What is received. A queue in which nothing waits does not grow older.
+        while n[HEAD] < t and queue_receive[n[HEAD] & cohorts].sum() + late_receive[n[HEAD] & cohorts].sum() == 0:
+            n[HEAD] += 1
         free = min(level[SLOTS] - level[HELD], cap - level[IN_FLIGHT])
         room = quota - level[AT_MODEL]
         if gated:
@@ -174,18 +177,19 @@ def advance(
             starting += run
             refused += turned
             if part == 1.0:
-                queue_step[c], queue_receive[c], late_step[c], late_receive[c] = 0.0, 0.0, 0.0, 0.0
+                queue_step[c], queue_receive[c] = 0.0, 0.0
+                if not heartbeat:
+                    late_step[c], late_receive[c] = 0.0, 0.0
                 if n[HEAD] == t:
                     break
                 n[HEAD] += 1
             else:
-                for k in range(steps):
-                    queue_step[c, k] *= 1 - part
-                    late_step[c, k] *= 1 - part
-                for r in range(most + 1):
-                    queue_receive[c, r] *= 1 - part
-                    late_receive[c, r] *= 1 - part
-                late_share[c] *= 1 - part
+                queue_step[c] *= 1 - part
+                queue_receive[c] *= 1 - part
+                if not heartbeat:
+                    late_step[c] *= 1 - part
+                    late_receive[c] *= 1 - part
+                    late_share[c] *= 1 - part
         counts[tally.RUNS] += starting
         counts[tally.THROTTLED] += refused
         level[BUSY] += starting + refused
@@ -206,7 +210,7 @@ def advance(
                 at = u * len(table) - 0.5
                 low = min(max(int(at), 0), len(table) - 2)
                 lasts = table[low] + (table[low + 1] - table[low]) * min(max(at - low, 0.0), 1.0)
-                after = max(1, int(lasts + rng.random()))
+                after = min(max(1, int(lasts + rng.random())), ends)  # the last second lies beyond the run
                 if heartbeat or lasts <= visibility:
                     to = (t + after) & ends
                     for place in range(len(starts)):
@@ -231,7 +235,7 @@ def advance(
     return True
 
 
-@njit(cache=True)
+@compiled
 def kill_late(
     head: int, now: int, shares: Any, back_step: Any, back_receive: Any, over_step: Any, over_receive: Any,
     queue_step: Any, queue_receive: Any, late_step: Any, late_receive: Any, late_share: Any, first: Any, following: Any,
@@ -252,7 +256,7 @@ def kill_late(
             node = following[node]
 
 
-@njit(cache=True)
+@compiled
 def _move(many: float, from_step: Any, from_receive: Any, to_step: Any, to_receive: Any) -> None:
     """Move ``many`` messages, or all there are."""
     there = from_receive.sum()
