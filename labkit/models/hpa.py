@@ -25,6 +25,7 @@ Left out: the feature gate by which the HPA itself scales to zero. Standard libr
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -34,6 +35,9 @@ from labkit.models._input import ModelError, limit, number, whole
 from labkit.models.hpa_metrics import Tolerance
 
 __all__ = ["Behavior", "Decision", "Hpa", "Policy", "Rules"]
+
+# How far up a step may go without a behavior: so many times what there is, and at least to so many pods.
+_UNSET_FACTOR, _UNSET_LEAST = limit("hpa.unset.scale_up.factor"), limit("hpa.unset.scale_up.least")
 
 
 @dataclass(frozen=True)
@@ -146,7 +150,7 @@ class Hpa:
         less = (Policy("Percent", limit("hpa.scale_down.percent"), period),)
         self._policies = {1: rules.up.policies or more, -1: rules.down.policies or less}
         self._select = {1: rules.up.select, -1: rules.down.select}
-        self._wishes: list[tuple[float, int]] = []
+        self._wishes: deque[tuple[float, int]] = deque()
         self._changes: dict[int, list[tuple[float, int]]] = {1: [], -1: []}
         self._last = -math.inf
 
@@ -171,7 +175,8 @@ class Hpa:
         known = [whole("wish", wish, low=0) for wish in wishes if wish is not None]
         wish = max(known, default=None)
         if wish is None or (len(known) < len(wishes) and wish < current):
-            why = f"{len(wishes) - len(known)} of {len(wishes)} metrics missing: nothing, or up, but not down"
+            then = "nothing, or up, but not down" if known else "nothing"
+            why = f"{len(wishes) - len(known)} of {len(wishes)} metrics missing: {then}"
             return Decision(current, wish, "FailedComputeMetricsReplicas", why)
         stable, held = self._stabilise(now, current, wish)
         replicas, reason, why = self._bounded(now, current, stable)
@@ -181,11 +186,17 @@ class Hpa:
 
     def _stabilise(self, now: float, current: int, wish: int) -> tuple[int, tuple[str, str] | None]:
         up, down = self._window[1], self._window[-1]
-        lowest = min([wish, *(w for at, w in self._wishes if now - at < up)])
-        highest = max([wish, *(w for at, w in self._wishes if now - at < down)])
+        lowest = highest = wish
+        for at, said in self._wishes:
+            if now - at < up and said < lowest:
+                lowest = said
+            if now - at < down and said > highest:
+                highest = said
         # Without behavior only the way down is stabilised, and without a look at what there is now.
         stable = highest if self.behavior is None else min(max(current, lowest), highest)
-        self._wishes = [(at, w) for at, w in self._wishes if now - at < max(up, down)] + [(now, wish)]
+        self._wishes.append((now, wish))
+        while now - self._wishes[0][0] >= max(up, down, 1):
+            self._wishes.popleft()
         if stable == wish:
             return stable, None
         if wish < stable:
@@ -194,7 +205,7 @@ class Hpa:
 
     def _bounded(self, now: float, current: int, wish: int) -> tuple[int, str, str]:
         if self.behavior is None:
-            most = max(limit("hpa.unset.scale_up.factor") * current, limit("hpa.unset.scale_up.least"))
+            most = max(_UNSET_FACTOR * current, _UNSET_LEAST)
             least = 0
         else:
             most, least = max(current, self._reach(now, current, 1)), min(current, self._reach(now, current, -1))

@@ -113,13 +113,15 @@ def _figure(found: Mapping[int, _Lane], start: float, end: float, unit: str, tit
             axes.set_xlabel("time since the first publication (logarithmic)")
         for place, lane in enumerate(found.values()):
             y = len(found) - 1 - place
-            for since, until, how in lane.bars:
-                at, width = (since - start) / scale, (until - since) / scale
-                axes.broken_barh([(at, width)], (y - 0.26, 0.52), fc=_OPEN, ec=plots.CARD, lw=0.6)
-                if how in _ENDS:
+            bars = [((since - start) / scale, (until - since) / scale) for since, until, _ in lane.bars]
+            if drawn := [bar for bar in bars if bar[1] > 0]:  # at once: a day of retries has hundreds of them
+                axes.broken_barh(drawn, (y - 0.26, 0.52), fc=_OPEN, ec=plots.CARD, lw=0.6)
+            for how, (marker, color, _) in _ENDS.items():
+                ends = [at + width for (at, width), bar in zip(bars, lane.bars, strict=True) if bar[2] == how]
+                if ends:
                     used[how] = _ENDS[how]
-                    marker, color, _ = _ENDS[how]
-                    axes.plot(at + width, y, marker=marker, color=color, **(dot if len(lane.bars) < 40 else crowd))
+                    look = dot if len(bars) < 40 else crowd
+                    axes.plot(ends, [y] * len(ends), marker=marker, color=color, **look)
             for moment, what in lane.marks:
                 used[what] = _MARKS[what]
                 marker, color, _ = _MARKS[what]
@@ -130,7 +132,8 @@ def _figure(found: Mapping[int, _Lane], start: float, end: float, unit: str, tit
         axes.grid(visible=False, axis="y")
         axes.set_ylim(-0.6, len(found) - 0.4)
         axes.set_xlim(left=0 if log else -0.01 * end / scale, right=max(end / scale * (1.6 if log else 1.04), 1e-3))
-        items: list[Any] = [Patch(color=_OPEN, label="in a worker's hands")]
+        held = any(until > since for lane in found.values() for since, until, _ in lane.bars)
+        items: list[Any] = [Patch(color=_OPEN, label="in a worker's hands")] if held else []
         for key in [*_ENDS, *_MARKS]:
             if key in used:
                 marker, color, word = used[key]
@@ -165,10 +168,10 @@ def _words(found: Mapping[int, _Lane], start: float, unit: str) -> str:
 
 
 _COLUMNS = {
-    "broker": "broker", "done": "steps done", "run again": "run again", "delivered after its ack": "after an ack",
-    "lost": "lost", "dead letters": "dead", "out of order": "out of order",
-    "dead letter after (s)": "dead letter after", "done after the outage (s)": "caught up after",
-    "remember by": "remember by",
+    "broker": "broker", "done": "steps done", "run again": "run again",
+    "delivered after its ack": "again after ack", "lost": "lost", "dead letters": "dead letters",
+    "out of order": "out of order", "dead letter after (s)": "dead letter after",
+    "done after the outage (s)": "caught up after", "remember by": "remember by",
 }  # fmt: skip
 
 

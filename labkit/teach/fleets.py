@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from labkit.models._input import limit
@@ -36,12 +37,16 @@ _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.4)), (0, (5, 2, 1, 2)))
 
 
 def ahead() -> threading.Thread:
-    """Begin to compile the simulation's engines, which takes some seconds the first time on a machine; returns at once.
+    """Begin to load what this module imports late, and to compile the engines: seconds, the first time on a machine.
 
-    Who runs a simulation meanwhile waits for it. ``join()`` the thread to be sure that it is over.
+    Returns at once: who starts a lab meanwhile waits for a process, and this one has time. Who runs a simulation
+    meanwhile waits for it. ``join()`` the thread to be sure that it is over.
     """
 
     def compiled() -> None:
+        for name in ("matplotlib.figure", "matplotlib.backends.backend_agg", "pandas"):
+            import_module(name)
+
         from labkit.models.fleet import Arrivals, Fleet, StepTime, simulate
 
         tiny = Fleet(Arrivals.poisson(1.0), StepTime.fixed(2), replicas=1)
@@ -117,7 +122,7 @@ def figures(runs: Mapping[str, Run], names: Mapping[str, str], *, first: str = "
 
 
 def explorer() -> widgets.Explorer:
-    """Every knob of a ScaledObject and of its behavior, on four hours of a tenth of the fleet.
+    """Every knob of a ScaledObject and of its behavior, and two of the pods, on four hours of a tenth of the fleet.
 
     Nothing comes for half an hour; then 50 conversations a minute for an hour and a half, in the middle of it twice as
     many for ten minutes; then nothing again. Left out: a fallback, which needs a queue that cannot be read, and delayed
@@ -128,12 +133,15 @@ def explorer() -> widgets.Explorer:
     def four_hours(**chosen: Any) -> tuple[object, ...]:
         from labkit.models.fleet import Arrivals, Fleet, StepTime, simulate
 
-        rate, start = 50 / 60, int(chosen.pop("start"))
+        rate, start, grace = 50 / 60, int(chosen.pop("start")), int(chosen.pop("grace"))
         arrivals = Arrivals(0.0).burst(1800, 5400, rate).burst(3600, 600, rate)
-        fleet = Fleet(arrivals, StepTime.lognormal(90), scaler=_scaled(**chosen), start=start, visibility=180)
+        scaled, times = _scaled(**chosen), StepTime.lognormal(90)
+        fleet = Fleet(arrivals, times, scaler=scaled, start=start, grace=grace, visibility=180)
         run = simulate(fleet, 4 * 3600, seed=13)
         wait, hours, killed = (run.figures[name] for name in ("wait_p95", "pod_hours", "killed"))
-        return plot(run), f"95 % waited {wait:.0f} s at most; {hours:.0f} pod hours; {killed:.0f} steps killed."
+        started = sum(max(0, change.after - change.before) for change in run.changes)
+        says = f"pod hours: {hours:.0f}; pods started: {started}; steps killed: {killed:.0f}."
+        return f"95 % waited {wait:.0f} s at most; {says}", plot(run)  # the words first: in sight below so many knobs
 
     return widgets.explore(
         four_hours,
@@ -144,6 +152,8 @@ def explorer() -> widgets.Explorer:
         in_flight=widgets.switch("scaleOnInFlight", default.in_flight),
         polling=widgets.slider("pollingInterval", "s", 5, 300, default.polling, 5),
         cooldown=widgets.slider("cooldownPeriod", "s", 0, 1800, default.cooldown, 30),
+        start=widgets.slider("a pod's start", "s", 0, 600, 60, 15),
+        grace=widgets.slider("a pod's grace", "s", 0, 900, 600, 30),
         behaves=widgets.switch("behavior is set (else none of what follows counts)", True),
         up=widgets.slider("scaleUp: per cent in 15 s", "%", 10, 400, limit("hpa.scale_up.percent"), 10),
         up_window=widgets.slider("scaleUp: stabilization window", "s", 0, 600, 0, 15),
@@ -152,7 +162,6 @@ def explorer() -> widgets.Explorer:
         window=widgets.slider(
             "scaleDown: stabilization window", "s", 0, 1800, limit("hpa.scale_down.stabilization"), 30
         ),
-        start=widgets.slider("a pod's start", "s", 0, 600, 60, 15),
     )
 
 
@@ -190,8 +199,9 @@ def _per_minute(run: Run, count: str) -> Any:
 
 
 def _course(values: Any, by: int, unit: str) -> str:
-    """How one line goes, in words."""
+    """How one line goes, in words: to a tenth, because the tick engine leaves hundredths of a message behind."""
     at = values.idxmax() / by
+    values = values.round(1)
     return (
         f"from {plots.say(values.iloc[0])} to {plots.say(values.iloc[-1])}, highest {plots.say(values.max())} "
         f"at {plots.say(at)} {unit}"

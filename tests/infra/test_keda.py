@@ -199,12 +199,19 @@ def test_whom_the_tolerance_leaves_waiting_has_a_slot_all_the_same() -> None:
     assert guides.queue_length * tolerance > slots()
 
 
-def test_it_gets_there_from_its_minimum_within_three_minutes_and_holds() -> None:
+def test_it_gets_there_from_its_minimum_in_the_two_and_a_half_minutes_that_the_manifest_says_and_holds() -> None:
     scaler = Autoscaler(ScaledObject.of(SCALED))
     for second in range(0, 3600, 15):
         scaler.step(second, max(0, LOAD - scaler.replicas * slots()), min(LOAD, scaler.replicas * slots()))
     assert scaler.changes[-1].after * slots() >= LOAD
-    assert scaler.changes[-1].at <= 180
+    assert scaler.changes[-1].at <= 150
+    assert SCALED["fallback"]["replicas"] == scaler.changes[-1].after == math.ceil(LOAD / (slots() - 1))
+
+
+def test_what_an_outage_of_an_hour_leaves_is_worked_off_in_three() -> None:
+    rate = float(facts("fleet.steps_per_s"))
+    spare = ScaledObject.of(SCALED).maximum * slots() / float(facts("fleet.step_time")) - rate
+    assert rate / spare == pytest.approx(3)
 
 
 # No field is there for nothing

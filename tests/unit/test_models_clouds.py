@@ -308,6 +308,18 @@ def test_servicebus_an_idle_session_is_free_when_its_lock_ends() -> None:
     assert bodies(broker.receive(by="y")) == ["2"]
 
 
+def test_servicebus_who_holds_an_empty_session_goes_on_when_its_lock_ends() -> None:
+    clock = Clock()
+    broker = ServiceBus(clock, sessions=True)
+    broker.publish("1", key="a")
+    broker.publish("2", key="b")
+    broker.ack(broker.receive(by="w")[0])
+    assert broker.receive(by="w") == []  # it still holds session a, and does not look elsewhere
+    assert broker.due() == 60
+    clock.until(60)
+    assert bodies(broker.receive(by="w")) == ["2"]
+
+
 @pytest.mark.parametrize("switched_on", [True, False])
 def test_servicebus_time_to_live(switched_on: bool) -> None:
     """Microsoft, service-bus-dead-letter-queues: TTLExpiredException, where dead-lettering is enabled."""
@@ -367,7 +379,7 @@ def test_eventgrid_has_six_attempts_in_half_an_hour() -> None:
 def test_eventgrid_has_eleven_attempts_in_a_day_and_a_dead_letter_long_after_it() -> None:
     broker = EventGrid(Clock())
     publish(broker, "1")
-    made = attempts(broker, "503", 48 * HOUR)
+    made = attempts(broker, "500", 48 * HOUR)
     assert made == [0, 10, 40, 100, 400, 1000, 2800, 6400, 17200, 38800, 82000]
     [dead] = broker.dead
     assert dead.at == 82000 + 12 * HOUR + 300
@@ -404,7 +416,26 @@ def test_eventgrid_what_is_not_retried(endpoint: str, code: str, tries: int) -> 
     broker = EventGrid(Clock(), endpoint=endpoint, max_attempts=2)  # type: ignore[arg-type]
     publish(broker, "1")
     assert len(attempts(broker, code, HOUR)) == tries
-    assert [e.at for e in broker.dead] == [300 if tries == 1 else 310]  # "scheduled at once", and still 5 minutes
+    first_wait = 300 if code == "401" else 10
+    assert [e.at for e in broker.dead] == [300 if tries == 1 else first_wait + 300]  # "at once", and still 5 minutes
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "code", "made"),
+    [
+        ("webhook", "500", [0, 10, 40, 100, 400, 1000]),
+        ("webhook", "503", [0, 30, 60, 120, 420, 1020]),
+        ("webhook", "408", [0, 120, 240, 360, 660, 1260]),
+        ("webhook", "404", [0, 10, 40, 100, 400, 1000]),
+        ("azure", "404", [0, 300, 600, 900, 1200, 1800]),
+        ("azure", "401", [0, 300, 600, 900, 1200, 1800]),
+    ],
+)
+def test_eventgrid_some_answers_set_a_least_wait(endpoint: str, code: str, made: list[int]) -> None:
+    """Microsoft, delivery-and-retry, failure codes: 503 30 s, 408 2 min, 401 and 404 of Azure resources 5 min."""
+    broker = EventGrid(Clock(), endpoint=endpoint, max_attempts=6)  # type: ignore[arg-type]
+    publish(broker, "1")
+    assert attempts(broker, code, HOUR) == made
 
 
 @pytest.mark.parametrize(
@@ -508,6 +539,20 @@ def test_eventbridge_a_failing_event_holds_its_group_or_all(hold: str, others: l
     broker.nack(first[1], "ERROR_FROM_TARGET")
     broker.clock.advance(1)
     assert bodies(broker.receive(9)) == ["a1", *others]
+
+
+def test_eventbridge_v2_drops_a_repeat_within_its_group_for_five_minutes() -> None:
+    """EventBridge User Guide, eb-custom-bus-ordering: 300 s; the check reaches as far as the event group."""
+    clock = Clock()
+    v2, classic = EventBridge(clock, hold="group"), EventBridge(clock)
+    assert v2.publish("1", key="a", name="n") is not None
+    clock.advance(299)
+    assert v2.publish("1", key="a", name="n") is None
+    assert v2.publish("1", key="b", name="n") is not None
+    assert None not in [v2.publish("1", key="a"), v2.publish("1", key="a")]  # without an id nothing is a repeat
+    clock.advance(1)
+    assert v2.publish("1", key="a", name="n") is not None
+    assert None not in [classic.publish("1", key="a", name="n"), classic.publish("1", key="a", name="n")]
 
 
 def test_eventbridge_a_v2_group_goes_on_once_its_first_is_settled() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labkit.facts import facts
-from labkit.models._input import ModelError
+from labkit.models._input import ModelError, limit
 from labkit.models.clouds import COLUMNS, VARIANTS, Clock, EventBridge, EventGrid, Report, Script, ServiceBus, Sqs, play
 
 ORDERED = ("SQS FIFO", "Pub/Sub", "Service Bus")
@@ -50,8 +50,9 @@ def test_when_an_alarm_on_dead_letters_can_ring() -> None:
 def test_after_the_outage() -> None:
     found = {name: play(make).recovered for name, make in COLUMNS.items()}
     assert [found[name] for name in ORDERED] == [4 * 2.0] * 3  # they waited in the queue
-    # Published at 5,400 s: the tenth attempt, 38,800 s later, is the first that finds the consumer back at 32,400 s.
-    assert found["Event Grid"] == 5400 + 1.5 + 38_800 + 2 - 32_400
+    # Published at 5,400 s: the tenth attempt is the first that finds the consumer back at 32,400 s. The consumer that
+    # was away answered 503, so the first wait was 30 s and not 10.
+    assert found["Event Grid"] == 5400 + 1.5 + 38_820 + 2 - 32_400
     assert found["EventBridge"] is not None
     assert found["EventBridge"] < 600 + 2  # the longest wait, by the lab's own formula
 
@@ -69,6 +70,7 @@ def test_one_switch_away() -> None:
     short = play(VARIANTS["EventBridge V2, FIFO"])
     assert short.dead == ("poison/2", "night/1", "night/2", "night/3", "night/4")
     assert (short.recovered, short.out_of_order) == (None, ())
+    assert (short.repeats, short.effects("id")) == (1, 19)  # slow/2; the bus drops the second publication of twice/2
     once = play(VARIANTS["Pub/Sub, exactly once"])
     # Their acknowledgements must wait for the poison step, so they run five times and die with it.
     assert (once.after_ack, once.dead, once.repeats) == (0, ("poison/2", "poison/3", "poison/4"), 12)
@@ -106,7 +108,8 @@ def test_nothing_is_lost_and_order_holds_whatever_the_script(
     assert report.left == ()
     assert set(report.published) == {*report.done, *report.dead}
     assert report.effects("step") == len(report.done) <= report.effects("id") <= report.effects()
-    if name in ORDERED:
+    # A batch that outlives its lease is done by several workers at once; what they do first is then in no order.
+    if name in ORDERED and min(batch, steps) * work < limit("pubsub.ack_deadline.default"):
         assert report.out_of_order == ()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import doctest
 import math
+from collections import deque
 from itertools import pairwise
 from typing import Any
 
@@ -159,7 +160,7 @@ def test_unset_the_step_up_ends_at_twice_or_4(
 
 def fresh(found: Hpa, *wishes: tuple[float, int]) -> Hpa:
     """With these wishes in its memory (at second, replicas); without any, with one from long ago."""
-    found._wishes = list(wishes) or [(-100_000, 1)]
+    found._wishes = deque(wishes or [(-100_000, 1)])
     return found
 
 

@@ -73,6 +73,16 @@ def test_the_engines_are_compiled_beside_something_else() -> None:
     assert thread.daemon  # it does not hold up who wants to leave
 
 
+def test_what_is_drawn_with_is_loaded_beside_it() -> None:
+    code = (
+        "import sys; from labkit.teach import fleets\n"
+        "fleets.ahead().join(100)\n"
+        "missing = {'matplotlib.figure', 'pandas', 'numba'} - set(sys.modules)\n"
+        "assert not missing, missing"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
 # The knobs
 
 
@@ -97,13 +107,14 @@ def seen(explorer: widgets.Explorer, **other: Any) -> str:
         ("in_flight", False, {}),
         ("polling", 300, {}),
         ("cooldown", 0, {"queue_length": 30, "activation": 100}),
+        ("start", 600, {}),
+        ("grace", 0, {}),
         ("behaves", False, {"down": 5}),
         ("up", 10, {}),
         ("up_window", 600, {}),
         ("down", 5, {}),
         ("period", 600, {"down": 20}),
         ("window", 1800, {}),
-        ("start", 600, {}),
     ],
 )
 def test_every_knob_does_something(explorer: widgets.Explorer, knob: str, value: Any, beside: dict[str, Any]) -> None:
@@ -119,7 +130,8 @@ def test_there_is_a_case_for_every_knob_and_one_for_every_setting_of_a_queue(exp
 
 
 def test_it_shows_its_start_and_refuses_what_cannot_be(explorer: widgets.Explorer) -> None:
-    assert repr(explorer.static[0]) == seen(explorer).splitlines()[0]
+    assert repr(explorer.static[-1]) == seen(explorer).splitlines()[-1]
+    assert repr(explorer.static[0]).startswith("95 % waited ")
     with pytest.raises(ModelError, match="minimum must be a whole number from 0 to 20; got 21"):
         seen(explorer, maximum=20, minimum=21)
 

@@ -63,7 +63,7 @@ class Broker:
         now = self.clock()
         given = name if self.own_id and name else f"m{self._published}"
         item = Item(self._published, given, body, key, now, now)
-        if self._repeats(name, now):
+        if self._repeats(name, key, now):
             self._note("dropped", item, now)
             return None
         self._prepare(item)
@@ -136,7 +136,7 @@ class Broker:
     def _prepare(self, item: Item) -> None:
         """Set what a new message has besides."""
 
-    def _repeats(self, name: str | None, now: float) -> bool:
+    def _repeats(self, name: str | None, key: str, now: float) -> bool:
         """Is this publication dropped?"""
         return False
 

@@ -4,7 +4,11 @@
   first sends the event to the target's dead-letter queue, or drops it when there is none.
 - NO_PERMISSIONS and NO_RESOURCE are not retried.
 - A classic bus promises no order. A V2 bus has FIFO subscribers, with 5 retries within 5 minutes by default: as long as
-  a failing event is retried, it holds the later ones of its *group* (one copy of AWS's page) or of *all* (another).
+  a failing event is retried, it holds the later ones of its *group* (AWS's page on ordering) or of *all* groups (its
+  page on retries).
+- A V2 bus drops a repeated deduplication id of the same group for 5 minutes. A classic bus has no such check.
+
+Left out: failures that a V2 bus retries inside itself without limit, whatever the retry policy says.
 
 AWS does not publish the waits. These are the lab's, as in :mod:`labkit.models.delivery` (one event, target down from
 the start) and in the stand-in. The target is an API destination: it has 5 s to answer.
@@ -52,6 +56,15 @@ class EventBridge(Broker):
         self.term = number("timeout", wait, low=1e-3, unit="s")
         self.dead_letter, self.hold, self.seed = dead_letter, hold, seed
         self.final = set(str(facts("events.retry.skipped_errors")).split("|"))
+        self._names: dict[tuple[str, str], float] = {}
+
+    def _repeats(self, name: str | None, key: str, now: float) -> bool:
+        if self.hold is None or name is None:
+            return False
+        if now - self._names.get((key, name), -NEVER) < limit("eventbridgev2.dedup_window"):
+            return True
+        self._names[key, name] = now
+        return False
 
     def _pick(self, by: str) -> Iterator[Item]:
         now = self.clock()

@@ -2,6 +2,7 @@
 
 - An attempt that is not answered with 200 to 204 within 30 s has failed. The next one follows after 10 s, 30 s, 1 min,
   5 min, 10 min, 30 min, 1 h, 3 h, 6 h, then every 12 h. So a day has 11 attempts; 30 are never reached.
+- Some answers set a least wait: 503 30 s, 408 2 min, and of an Azure resource 401 and 404 5 min.
 - 400, 413, 403 and, of a webhook, 401 are not retried.
 - The time to live is looked at only when an attempt is due. With a wait of 12 h that is long after.
 - A dead letter is written 5 minutes after the decision. When its store cannot be written for 4 hours, the event is
@@ -9,7 +10,7 @@
 - No order is promised: what waits for a retry is overtaken.
 - An answer after 30 s but within 3 minutes takes the event off the retry queue as a best effort; here it never does.
 
-Left out, because it has no numbers: the randomness of each step, skipped retries, and "delayed delivery", which after
+Left out, because it has no numbers: the randomness of each wait, skipped retries, and "delayed delivery", which after
 repeated failures holds back new events too, for hours. Namespace topics have pull delivery as well, much like a queue.
 Source: Microsoft, Event Grid: delivery-and-retry (February 2026). Its example of 30 minutes and 10 attempts has the
 dead letter at 30 minutes, its text at the next attempt; the text is followed.
@@ -27,13 +28,15 @@ from labkit.models.clouds.vocabulary import NEVER, Answer, Clock, Delivery, Item
 
 __all__ = ["EventGrid", "schedule"]
 
+_LEAST = "eventgrid.retry.at_least"  # waits that some answers ask for
+
 
 def _list(key: str) -> list[int]:
     return [int(part) for part in str(facts(key)).split("|")]
 
 
 def schedule(attempt: int) -> int:
-    """Seconds from failed attempt number ``attempt`` (from 1) to the next one, before the service's randomness."""
+    """Seconds from failed attempt number ``attempt`` (from 1) to the next one; some answers set a least wait."""
     waits = _list("eventgrid.retry.schedule")
     return waits[min(whole("attempt", attempt), len(waits)) - 1]
 
@@ -65,6 +68,9 @@ class EventGrid(Broker):
             raise ModelError(f"endpoint must be 'webhook' or 'azure'; got {endpoint!r}.")
         final = _list("eventgrid.not_retried")
         self.final = {str(code) for code in final if endpoint == "webhook" or code != 401}
+        self.least = {"408": limit(f"{_LEAST}.timeout_408"), "503": limit(f"{_LEAST}.unavailable_503")}
+        if endpoint == "azure":
+            self.least |= dict.fromkeys(("401", "404"), limit(f"{_LEAST}.azure_401_404"))
         self.dead_letter = dead_letter
         self.store_down = sorted(store_down)
 
@@ -87,15 +93,18 @@ class EventGrid(Broker):
             item.failures += 1
             self._give_up(item, self.clock(), f"answered {why}")
         else:
-            self._lapse(item, self.clock())
+            self._again(item, self.clock(), self.least.get(why, 0))
         return "ok"
 
     def _lapse(self, item: Item, moment: float) -> None:
+        self._again(item, moment, 0)
+
+    def _again(self, item: Item, moment: float, least: int) -> None:
         item.failures += 1
         if item.failures >= self.max_attempts:
             self._give_up(item, moment, "MaxDeliveryAttemptsExceeded")
             return
-        item.ready_at = moment + schedule(item.failures)
+        item.ready_at = moment + max(schedule(item.failures), least)
         if item.ready_at >= item.published_at + self.ttl:  # found out then, and not before
             item.ready_at, item.change_at = NEVER, item.ready_at
 

@@ -38,10 +38,10 @@ Make = Callable[[Clock], Broker]
 
 COLUMNS: Mapping[str, Make] = {
     "SQS FIFO": lambda c: Sqs(c, fifo=True, max_receive_count=limit("sqs.redrive.max_receives.default")),
-    "EventBridge": EventBridge,
     "Pub/Sub": lambda c: PubSub(c, ordering=True, max_attempts=limit("pubsub.dead_letter.attempts.default")),
-    "Event Grid": EventGrid,
     "Service Bus": lambda c: ServiceBus(c, sessions=True, dedup_window=limit("servicebus.dedup_window.default")),
+    "Event Grid": EventGrid,
+    "EventBridge": EventBridge,
 }
 """The five as they come, with a dead-letter place, and with their order and duplicate check where they have one."""
 

@@ -71,7 +71,7 @@ class ServiceBus(Broker):
             raise ModelError("a queue with sessions takes no message without a key (session id).")
         return super().publish(body, key=key, name=name)
 
-    def _repeats(self, name: str | None, now: float) -> bool:
+    def _repeats(self, name: str | None, key: str, now: float) -> bool:
         if self.dedup_window is None or name is None:
             return False
         if now - self._names.get(name, -NEVER) < self.dedup_window:
@@ -121,8 +121,10 @@ class ServiceBus(Broker):
 
     def due(self) -> float | None:
         moment = super().due()
-        waiting = {item.key for item in self._live if not item.lease}
-        ends = [held.until for key, held in self._held.items() if held.until > self.clock() and key in waiting]
+        if all(item.lease for item in self._live):
+            return moment
+        # At the end of a lock its session is free, and its holder, who may have had an empty one, for another.
+        ends = [held.until for held in self._held.values() if held.until > self.clock()]
         return min([*ends, NEVER if moment is None else moment]) if ends else moment
 
     def _ack(self, item: Item, delivery: Delivery) -> Answer:

@@ -48,7 +48,7 @@ class Sqs(Broker):
             raise ModelError("a FIFO queue needs a key (message group) and a name (deduplication id).")
         return super().publish(body, key=key, name=name)
 
-    def _repeats(self, name: str | None, now: float) -> bool:
+    def _repeats(self, name: str | None, key: str, now: float) -> bool:
         if not self.fifo or name is None:
             return False
         if now - self._names.get(name, -NEVER) < limit("sqs.fifo.dedup_window"):

@@ -28,9 +28,11 @@ from labkit.models.fleet.spec import Fleet
 from labkit.models.fleet.ticks_loop import (
     AT_MODEL,
     BUSY,
+    DRAWN,
     DUST,
     HEAD,
     HELD,
+    NODES_USED,
     NOW,
     PACKETS,
     SLOTS,
@@ -42,6 +44,7 @@ from labkit.models.fleet.ticks_loop import (
 __all__ = ["TickEngine"]
 
 _MOST_BYTES = 4e9
+_CHANCES = 1 << 16
 
 
 class TickEngine:
@@ -63,14 +66,16 @@ class TickEngine:
         ends = _ring(max(min(float(self._table.max()), far) + 2, fleet.throttle + 1))
         backs = _ring(max(fleet.visibility, fleet.throttle + int(self._retry.max())) + 2)
         self._hold(min(ends, 2 * len(arriving)) + 2 * min(backs, 2 * len(arriving)), steps + receives)
-        self._n = np.zeros(3, dtype=np.int64)
+        self._n = np.zeros(4, dtype=np.int64)
+        self._chances = np.empty(0)
         self._level = np.zeros(7)
         self.counts = np.zeros(len(tally.COUNTS))
         self.sums = np.zeros(len(tally.SUMS))
         self.waits = np.zeros(len(arriving) + 1)
         self._end = np.zeros((ends, steps + receives))
-        self._end_step, self._end_receive = self._end[:, :steps], self._end[:, steps:]
-        self._end_held, self._end_late = np.zeros(ends), np.zeros(ends)
+        # Nothing that runs was received 0 times: that column holds the slots, beside what it is added up with.
+        self._end_step, self._end_held, self._end_receive = np.split(self._end, [steps, steps + 1], axis=1)
+        self._end_held, self._end_late = self._end_held[:, 0], np.zeros(ends)
         self._throttled_all, self._throttled_held = np.zeros(ends), np.zeros(ends)
         self._sent = np.zeros((fleet.hop + 1, steps))  # by the step that the message is of
         self._back = [np.zeros((backs, steps)), np.zeros((backs, receives))]
@@ -99,12 +104,15 @@ class TickEngine:
         while until - self._n[HEAD] >= len(self._cohorts[0]):
             self._more_cohorts()
         state: Any = (
-            self._rules, self._retry, self._rng, self._table, self._arriving, self._n, self._level, self.counts,
-            self.sums, self.waits, self._end, self._end_held, self._end_late, self._throttled_all,
-            self._throttled_held, self._sent, *self._back, *self._over, *self._cohorts, self._first,
+            self._table, self._arriving, self._n, self._level, self.counts, self.sums, self.waits, self._end,
+            self._end_late, self._throttled_all, self._throttled_held, self._sent, *self._back,
+            *self._over, *self._cohorts, self._first,
         )  # fmt: skip
-        while not advance(until, *state, *self._late()):
-            self._more_nodes()
+        while why := advance(until, self._rules, self._retry, self._chances, *state, *self._late()):
+            if why == NODES_USED:
+                self._more_nodes()
+            else:
+                self._chances, self._n[DRAWN] = self._rng.random(_CHANCES), 0
 
     def open(self, pods: int) -> None:
         self._pods += pods
@@ -142,7 +150,7 @@ class TickEngine:
         if len(after := self._returns(still, receives.sum(axis=1))):
             places = (self._n[NOW] + after) % len(self._back[0])
             np.add.at(self._back[0], places, steps.sum(axis=0) / len(after))
-            np.add.at(self._back[1], places, receives.sum(axis=0) / len(after))
+            np.add.at(self._back[1][:, 1:], places, receives.sum(axis=0) / len(after))
         shares = np.divide(late, self._end_late, out=np.zeros_like(late), where=self._end_late > DUST)
         state: Any = (*self._back, *self._over, *self._cohorts, self._first)
         kill_late(self._n[HEAD], self._n[NOW], shares, *state, *self._late()[:3])

@@ -1,11 +1,11 @@
 """The tick engine's compiled loop; what it does stands in :mod:`labkit.models.fleet.ticks`.
 
-Rows of the arrays: ``end[e]`` what ends in second ``e``, spread over steps and then over receives, ``end_held`` the
-slots that it holds, ``end_late`` how much outlived its timeout; ``back_…`` and ``over_…`` what becomes visible, after a
-retry's wait and by an expiry; ``queue_…[c]`` and ``late_…[c]`` the cohort that became visible in second ``c``, without
-and with a worker that is still at it, ``late_share`` how much of the latter nobody has received yet. The late attempts
-themselves are lists: ``first[e]`` and ``following`` lead from one to the next, ``cohort`` and ``weight`` say which
-messages, how many.
+Rows of the arrays: ``end[e]`` what ends in second ``e``, spread over steps and then over receives; where a message that
+was never received would stand, the slots that it holds; ``end_late`` how much outlived its timeout; ``back_…`` and
+``over_…`` what becomes visible, after a retry's wait and by an expiry; ``queue_…[c]`` and ``late_…[c]`` the cohort that
+became visible in second ``c``, without and with a worker that is still at it, ``late_share`` how much of the latter
+nobody has received yet. The late attempts themselves are lists: ``first[e]`` and ``following`` lead from one to the
+next, ``cohort`` and ``weight`` say which messages, how many.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ DUST = 1e-9
 # Places in the array of levels; the first four are those of ``Engine.levels``.
 VISIBLE, IN_FLIGHT, BUSY, OPEN, HELD, AT_MODEL, SLOTS = range(7)
 # Places in the array of whole numbers.
-NOW, HEAD, UNUSED = range(3)
+NOW, HEAD, UNUSED, DRAWN = range(4)
+# What the loop stopped for.
+AT_END, NODES_USED, CHANCES_USED = range(3)
 
 
 @compiled
@@ -45,23 +47,46 @@ def _return(
 
 
 @compiled
+def _draw(lasts: Any, draws: Any, random: int, table: Any) -> None:
+    """How long the first half of ``draws`` last, of which the first ``random`` are at random and the others even."""
+    packets = len(draws) // 2
+    for i in range(packets):
+        u = draws[i] if i < random else (i - random + draws[i]) / (packets - random)
+        at = u * len(table) - 0.5
+        low = min(max(int(at), 0), len(table) - 2)
+        lasts[i] = table[low] + (table[low + 1] - table[low]) * min(max(at - low, 0.0), 1.0)
+
+
+@compiled
+def _spread(end: Any, starts: Any, lasts: Any, parts: Any, now: int) -> None:
+    """Let ``starts`` end after each of ``lasts`` seconds; ``parts`` is when in its second each begins."""
+    ends = len(end) - 1
+    for i in range(len(lasts)):
+        row = end[(now + min(max(1, int(lasts[i] + parts[i])), ends)) & ends]  # the last lies beyond the run
+        for place in range(len(starts)):
+            row[place] += starts[place]
+
+
+@compiled
 def advance(
-    until: int, rules: Any, retry: Any, rng: Any, table: Any, arriving: Any, n: Any, level: Any, counts: Any,
-    sums: Any, waits: Any, end: Any, end_held: Any, end_late: Any, throttled_all: Any,
+    until: int, rules: Any, retry: Any, chances: Any, table: Any, arriving: Any, n: Any, level: Any, counts: Any,
+    sums: Any, waits: Any, end: Any, end_late: Any, throttled_all: Any,
     throttled_held: Any, sent: Any, back_step: Any, back_receive: Any, over_step: Any, over_receive: Any,
     queue_step: Any, queue_receive: Any, late_step: Any, late_receive: Any, late_share: Any, first: Any,
     following: Any, cohort: Any, weight: Any, unused: Any,
-) -> bool:  # fmt: skip
-    """Go on until second ``until``; False when there is no room for more late attempts."""
+) -> int:  # fmt: skip
+    """Go on until second ``until``; returns why it stopped."""
     steps, hop, visibility, heartbeat, most, quota, gated, throttle, cap, fails = rules
-    ends, backs, cohorts = len(end_held) - 1, len(back_step) - 1, len(queue_step) - 1
+    ends, backs, cohorts = len(end) - 1, len(back_step) - 1, len(queue_step) - 1
     works = 1.0 - fails
     starts = np.zeros(steps + most + 1)
     starts_step, starts_receive = starts[:steps], starts[steps:]
-    good = np.zeros(steps)
+    good, lasts = np.zeros(steps), np.zeros(PACKETS)
     while n[NOW] < until:
         if n[UNUSED] < PACKETS:
-            return False
+            return NODES_USED
+        if n[DRAWN] + 2 * PACKETS + 1 > len(chances):
+            return CHANCES_USED
         t = n[NOW]
         new = t & cohorts
         queue_step[new], queue_receive[new] = 0.0, 0.0
@@ -71,7 +96,8 @@ def advance(
 
         # What ends in this second: those that still hold their message …
         e = t & ends
-        ending = end[e, steps:].sum()
+        ending = end[e, steps + 1 :].sum()
+        level[HELD] -= end[e, steps] + throttled_held[e]
         if ending > 0:
             for k in range(steps):
                 good[k] += end[e, k] * works
@@ -83,7 +109,6 @@ def advance(
             level[IN_FLIGHT] -= ending * works
             level[BUSY] -= ending
             level[AT_MODEL] -= ending
-            end[e] = 0.0
         # … and those whose timeout was over before: their result counts while nobody else has received the message.
         node = first[e]
         while node >= 0:
@@ -109,9 +134,9 @@ def advance(
             n[UNUSED] += 1
             node = following[node]
         first[e], end_late[e] = -1, 0.0
-        level[HELD] -= end_held[e] + throttled_held[e]
         level[BUSY] -= throttled_all[e]
-        end_held[e], throttled_held[e], throttled_all[e] = 0.0, 0.0, 0.0
+        end[e] = 0.0
+        throttled_held[e], throttled_all[e] = 0.0, 0.0
 
         # What becomes visible: first steps, next steps, retries, and what was hidden for too short a time.
         done = good[steps - 1]
@@ -203,22 +228,25 @@ def advance(
             packets = min(PACKETS, int(np.ceil(starting)))
             w = starting / packets
             starts /= packets
+            starts_receive[0] = w
             # So many at random, and the others evenly, vary together as ``starting`` single steps do.
-            random = int(packets / max(w, 1.0) + rng.random())
-            for i in range(packets):
-                u = rng.random() if i < random else (i - random + rng.random()) / (packets - random)
-                at = u * len(table) - 0.5
-                low = min(max(int(at), 0), len(table) - 2)
-                lasts = table[low] + (table[low + 1] - table[low]) * min(max(at - low, 0.0), 1.0)
-                after = min(max(1, int(lasts + rng.random())), ends)  # the last second lies beyond the run
-                if heartbeat or lasts <= visibility:
+            random = int(packets / max(w, 1.0) + chances[n[DRAWN]])
+            draws = chances[n[DRAWN] + 1 : n[DRAWN] + 1 + 2 * packets]
+            n[DRAWN] += 2 * packets + 1
+            _draw(lasts, draws, random, table)
+            if heartbeat:
+                _spread(end, starts, lasts[:packets], draws[packets:], t)
+            else:
+                for i in range(packets):
+                    in_time = lasts[i] <= visibility
+                    after = min(max(1 if in_time else visibility + 1, int(lasts[i] + draws[packets + i])), ends)
                     to = (t + after) & ends
-                    for place in range(len(starts)):
-                        end[to, place] += starts[place]
-                else:
-                    after = max(after, visibility + 1)
-                    to = (t + after) & ends
+                    if in_time:
+                        for place in range(len(starts)):
+                            end[to, place] += starts[place]
+                        continue
                     end_late[to] += w
+                    end[to, steps] += w
                     n[UNUSED] -= 1
                     node = unused[n[UNUSED]]
                     cohort[node], weight[node], following[node] = t + visibility, w, first[to]
@@ -228,11 +256,10 @@ def advance(
                         over_step[b, k] += starts_step[k]
                     for r in range(1, most + 1):
                         over_receive[b, r] += starts_receive[r]
-                end_held[to] += w
         for place in range(4):
             sums[place] += level[place]
         n[NOW] = t + 1
-    return True
+    return AT_END
 
 
 @compiled
