@@ -24,7 +24,7 @@ from itertools import takewhile
 from labkit.models._input import a, limit, number, whole
 from labkit.models.retry import Exponential, Jitter, Wait
 
-__all__ = ["CLASSIC", "GUIDE", "V2", "Alarms", "Policy", "Retries"]
+__all__ = ["CLASSIC", "GUIDE", "V2", "Alarms", "Policy", "Retries", "waits"]
 
 ATTEMPTS, AGE = "MaximumRetryAttempts", "MaximumEventAgeInSeconds"
 
@@ -55,6 +55,11 @@ class Alarms:
     failed: float
 
 
+def waits(seed: int | str) -> Wait:
+    """The lab's example of the waits, for one event: seconds before retry 1, 2, …; not AWS's."""
+    return Jitter(Exponential(base=1.0, cap=600.0), "equal", seed)
+
+
 class Retries:
     """One event whose target is down from the start. ``wait``: seconds before retry 1, 2, …
 
@@ -67,7 +72,7 @@ class Retries:
         if wait is not None:
             a("wait", wait, Wait, "Exponential(base=1)")
         self.policy = policy
-        self.wait = wait or Jitter(Exponential(base=1.0, cap=600.0), "equal", seed)
+        self.wait = wait or waits(seed)
 
     def times(self) -> list[float]:
         """Seconds of all attempts, the first at 0: a retry that would come when the event is too old is not made."""

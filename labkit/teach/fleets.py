@@ -168,7 +168,8 @@ def explorer() -> widgets.Explorer:
 def _scaled(
     *, behaves: bool, up: int, up_window: int, down: int, period: int, window: int, **rest: Any
 ) -> ScaledObject:  # fmt: skip
-    more = (Policy("Percent", up, limit("hpa.policy.period.default")), Policy("Pods", limit("hpa.scale_up.pods"), 15))
+    usual = limit("hpa.policy.period.default")
+    more = (Policy("Percent", up, usual), Policy("Pods", limit("hpa.scale_up.pods"), usual))
     behavior = Behavior(Rules(up_window, more), Rules(window, (Policy("Percent", down, period),)))
     return ScaledObject(**rest, behavior=behavior if behaves else None)
 
@@ -186,10 +187,6 @@ def _clock() -> Any:
     from matplotlib.ticker import MaxNLocator
 
     return MaxNLocator(9, steps=[1, 2, 3, 6, 10])
-
-
-def _level(run: Run, column: str) -> Any:
-    return run.frame[column]
 
 
 def _per_minute(run: Run, count: str) -> Any:

@@ -32,7 +32,7 @@ from typing import Any, ClassVar, Literal, cast
 from labkit.models._input import ModelError, whole
 from labkit.models.clouds.vocabulary import NEVER, Answer, Clock, Delivery, Event, Item, What
 
-__all__ = ["Broker"]
+__all__ = ["Broker", "Push"]
 
 
 class Broker:
@@ -210,3 +210,41 @@ class Broker:
         attempt, handle = (lease.attempt, lease.handle) if lease else (item.deliveries, 0)
         event = Event(at, what, item.body, item.key, item.id, item.message, attempt, handle, note)
         self.history.insert(len(self.history) if place is None else place, event)
+
+
+class Push(Broker):
+    """A broker that calls its consumer: it hears one answer to each attempt, and some answers end the retries.
+
+    ``final``: those answers; ``final_word``: what the dead letter says of one.
+    """
+
+    pushes = True
+    final: set[str]
+    final_word: ClassVar[str] = "{}"
+
+    def _ack(self, item: Item, delivery: Delivery) -> Answer:
+        if not self._holds(item, delivery):
+            return "ignored"
+        self._remove(item)
+        return "ok"
+
+    def _nack(self, item: Item, delivery: Delivery, why: str) -> Answer:
+        if not self._holds(item, delivery):
+            return "ignored"
+        item.lease = None
+        if why in self.final:
+            item.failures += 1
+            self._give_up(item, self.clock(), self.final_word.format(why))
+        else:
+            self._failed(item, self.clock(), why)
+        return "ok"
+
+    def _lapse(self, item: Item, moment: float) -> None:
+        self._failed(item, moment, "")
+
+    def _failed(self, item: Item, moment: float, why: str) -> None:
+        """An attempt has failed: say when the next one comes, or give up."""
+        raise NotImplementedError
+
+    def _give_up(self, item: Item, moment: float, reason: str) -> None:
+        raise NotImplementedError

@@ -22,21 +22,19 @@ from typing import Literal
 
 from labkit.facts import facts
 from labkit.models._input import ModelError, limit, number, whole
-from labkit.models.clouds.broker import Broker
-from labkit.models.clouds.vocabulary import NEVER, Answer, Clock, Delivery, Item
-from labkit.models.retry import Exponential, Jitter
+from labkit.models.clouds.broker import Push
+from labkit.models.clouds.vocabulary import NEVER, Clock, Item
+from labkit.models.delivery import waits
 
 __all__ = ["EventBridge"]
 
 
-class EventBridge(Broker):
+class EventBridge(Push):
     """A rule's target, or with ``hold`` a FIFO subscriber of a V2 bus. Times in seconds.
 
     ``max_retries`` and ``max_age`` None: the defaults of the bus. ``hold``: what a failing event holds up. ``seed``: of
     the jitter. Raises :class:`~labkit.models._input.ModelError` for what EventBridge refuses.
     """
-
-    pushes = True
 
     def __init__(
         self, clock: Clock, *, max_retries: int | None = None, max_age: float | None = None, dead_letter: bool = True,
@@ -81,31 +79,14 @@ class EventBridge(Broker):
             if self.hold == "all" and item.failures:
                 return
 
-    def _ack(self, item: Item, delivery: Delivery) -> Answer:
-        if not self._holds(item, delivery):
-            return "ignored"
-        self._remove(item)
-        return "ok"
-
-    def _nack(self, item: Item, delivery: Delivery, why: str) -> Answer:
-        if not self._holds(item, delivery):
-            return "ignored"
-        item.lease = None
-        if why in self.final:
-            item.failures += 1
-            self._give_up(item, self.clock(), why)
-        else:
-            self._lapse(item, self.clock())
-        return "ok"
-
-    def _lapse(self, item: Item, moment: float) -> None:
+    def _failed(self, item: Item, moment: float, why: str) -> None:
         retries = item.failures
         item.failures += 1
         end = item.published_at + self.max_age
         if retries >= self.max_retries:
             self._give_up(item, moment, "MaximumRetryAttempts")
             return
-        wait = Jitter(Exponential(cap=600), kind="equal", seed=f"{self.seed}/{item.id}")(item.failures)
+        wait = waits(f"{self.seed}/{item.id}")(item.failures)
         if moment + wait < end:
             item.ready_at = moment + wait
         else:  # given up at that age, and not before

@@ -23,8 +23,8 @@ from typing import Literal
 
 from labkit.facts import facts
 from labkit.models._input import ModelError, limit, number, whole
-from labkit.models.clouds.broker import Broker
-from labkit.models.clouds.vocabulary import NEVER, Answer, Clock, Delivery, Item
+from labkit.models.clouds.broker import Push
+from labkit.models.clouds.vocabulary import NEVER, Clock, Item
 
 __all__ = ["EventGrid", "schedule"]
 
@@ -41,7 +41,7 @@ def schedule(attempt: int) -> int:
     return waits[min(whole("attempt", attempt), len(waits)) - 1]
 
 
-class EventGrid(Broker):
+class EventGrid(Push):
     """A push subscription. ``ttl`` in seconds, whole minutes. ``dead_letter``: has it a location for dead letters?
 
     ``store_down``: spans (from, to) in seconds in which that location cannot be written. ``endpoint`` decides about
@@ -49,7 +49,7 @@ class EventGrid(Broker):
     """
 
     own_id = True
-    pushes = True
+    final_word = "answered {}"
 
     def __init__(
         self, clock: Clock, *, ttl: float | None = None, max_attempts: int | None = None, dead_letter: bool = True,
@@ -79,32 +79,12 @@ class EventGrid(Broker):
         ready = [item for item in self._live if not item.lease and item.ready_at <= now]
         yield from sorted(ready, key=lambda item: item.ready_at)
 
-    def _ack(self, item: Item, delivery: Delivery) -> Answer:
-        if not self._holds(item, delivery):
-            return "ignored"
-        self._remove(item)
-        return "ok"
-
-    def _nack(self, item: Item, delivery: Delivery, why: str) -> Answer:
-        if not self._holds(item, delivery):
-            return "ignored"
-        item.lease = None
-        if why in self.final:
-            item.failures += 1
-            self._give_up(item, self.clock(), f"answered {why}")
-        else:
-            self._again(item, self.clock(), self.least.get(why, 0))
-        return "ok"
-
-    def _lapse(self, item: Item, moment: float) -> None:
-        self._again(item, moment, 0)
-
-    def _again(self, item: Item, moment: float, least: int) -> None:
+    def _failed(self, item: Item, moment: float, why: str) -> None:
         item.failures += 1
         if item.failures >= self.max_attempts:
             self._give_up(item, moment, "MaxDeliveryAttemptsExceeded")
             return
-        item.ready_at = moment + max(schedule(item.failures), least)
+        item.ready_at = moment + max(schedule(item.failures), self.least.get(why, 0))
         if item.ready_at >= item.published_at + self.ttl:  # found out then, and not before
             item.ready_at, item.change_at = NEVER, item.ready_at
 

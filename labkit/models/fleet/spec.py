@@ -34,6 +34,7 @@ from dataclasses import dataclass, field
 from labkit.models._input import ModelError, a, flag, limit, number, whole
 from labkit.models.fleet.load import Arrivals, StepTime
 from labkit.models.keda import ScaledObject
+from labkit.models.little import in_flight
 from labkit.models.retry import Fixed, Wait
 
 __all__ = ["Fleet"]
@@ -117,9 +118,4 @@ class Fleet:
     @property
     def in_flight(self) -> float:
         """Steps that run at once when nothing waits and nothing fails, by Little's law."""
-        return self.arrivals.mean * self.steps * self.step_time.mean
-
-    @property
-    def pods_needed(self) -> float:
-        """Pods that such a load keeps busy."""
-        return self.in_flight / self.slots
+        return in_flight(self.arrivals.mean * self.steps, self.step_time.mean)
