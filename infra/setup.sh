@@ -12,7 +12,14 @@ if [ -n "${PYTHON:-}" ] && ! fits "$PYTHON"; then
     echo "$PYTHON is no Python 3.11, 3.12 or 3.13 that runs." >&2
     exit 1
 fi
-for python in "${PYTHON:-}" python3.12 python3.13 python3.11 python3 python; do
+# The one that the environment was made with, so that naming it once is enough.
+made=""
+if [ -f .venv/pyvenv.cfg ]; then
+    folder=$(sed -n 's/^home = //p' .venv/pyvenv.cfg)
+    release=$(sed -En 's/^version(_info)? = ([0-9]+\.[0-9]+).*/\2/p' .venv/pyvenv.cfg)
+    made="$folder/python$release"
+fi
+for python in "${PYTHON:-}" "$made" python3.12 python3.13 python3.11 python3 python; do
     if [ -n "$python" ] && fits "$python"; then
         exec "$python" infra/bootstrap.py "$@"
     fi

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -230,15 +231,39 @@ def test_the_container_listens_on_loopback_only() -> None:
     assert all(port.startswith("127.0.0.1:") for port in compose["services"]["localstack"]["ports"])
 
 
+def test_the_python_that_was_named_once_is_taken_again(tmp_path: Path) -> None:
+    """`make lab PYTHON=/path/to/python3.13`, then `make test`: the same environment, and not another one."""
+    (tmp_path / "infra").mkdir()
+    shutil.copy(ROOT / "infra" / "setup.sh", tmp_path / "infra")
+    (tmp_path / "infra" / "bootstrap.py").write_text("import sys; print(sys.argv)")
+    release = f"{sys.version_info.major}.{sys.version_info.minor}"
+    named = tmp_path / "named" / f"python{release}"
+    named.parent.mkdir()
+    named.write_text(f'#!/bin/sh\necho named\nexec "{sys.executable}" "$@"\n')
+    named.chmod(0o755)
+    (tmp_path / ".venv").mkdir()
+    for version in (f"version = {release}.9", f"version_info = {release}.9"):  # venv's word, and uv's
+        (tmp_path / ".venv" / "pyvenv.cfg").write_text(f"home = {named.parent}\n{version}\n")
+        command = ["sh", str(tmp_path / "infra" / "setup.sh"), "--again"]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        assert "named" in done.stdout
+        assert "--again" in done.stdout
+    named.unlink()  # it was uninstalled
+    done = subprocess.run(["sh", str(tmp_path / "infra" / "setup.sh")], check=True, capture_output=True, text=True)
+    assert "named" not in done.stdout
+
+
 def test_where_no_python_fits_the_set_up_says_what_to_install(tmp_path: Path) -> None:
     fake = tmp_path / "python3"
     fake.write_text("#!/bin/sh\nexit 1\n")
     fake.chmod(0o755)
+    (tmp_path / "infra").mkdir()
+    shutil.copy(ROOT / "infra" / "setup.sh", tmp_path / "infra")
     for name in ("sh", "dirname"):
         (tmp_path / name).symlink_to(Path("/bin") / name if (Path("/bin") / name).exists() else Path("/usr/bin") / name)
     environment = {"PATH": str(tmp_path), "HOME": os.environ.get("HOME", "/")}
     done = subprocess.run(
-        [str(tmp_path / "sh"), str(ROOT / "infra" / "setup.sh")],
+        [str(tmp_path / "sh"), str(tmp_path / "infra" / "setup.sh")],
         env=environment,
         check=False,
         capture_output=True,
