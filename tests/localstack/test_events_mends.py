@@ -117,6 +117,67 @@ def test_anything_but_list(module: Callable[[str], Any], condition: Any, bad: bo
     assert module("events_patterns").bad_list(condition) is bad
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", None),
+        ("a*b*", None),
+        (r"a\**", None),
+        (r"\\*", None),
+        ("a**", "Consecutive wildcard characters at pos 2"),
+        ("ü**", "Consecutive wildcard characters at pos 3"),
+        (r"a\b", "Invalid escape character at pos 2"),
+        ("\\", "Invalid escape character at pos 1"),
+    ],
+)
+def test_wildcards_that_are_refused(module: Callable[[str], Any], text: str, reason: str | None) -> None:
+    assert module("events_patterns").bad_wildcard(text) == reason
+
+
+@pytest.mark.parametrize(
+    ("condition", "refused"),
+    [
+        ({"anything-but": True}, True),
+        ({"anything-but": []}, True),
+        ({"anything-but": ["a", 1]}, True),
+        ({"anything-but": [1, 1.5]}, False),
+        ({"suffix": {}}, True),
+        ({"suffix": {"equals-ignore-case": 1}}, True),
+        ({"prefix": {"equals-ignore-case": "a"}}, False),
+        ({"numeric": [">", 1, "<", True]}, True),
+        ({"numeric": [">", 1, "<", 2]}, False),
+        ({"numeric": []}, False),  # these two LocalStack refuses itself
+        ({}, False),
+        (None, False),
+    ],
+)
+def test_conditions_that_are_refused(module: Callable[[str], Any], condition: Any, refused: bool) -> None:
+    assert (module("events_patterns").refusal(condition) is not None) is refused
+
+
+@pytest.mark.parametrize(
+    ("value", "condition", "verdict"),
+    [
+        (1, True, False),
+        (True, 1, False),
+        (1.0, 1, True),
+        (None, "", False),
+        (True, {"numeric": [">=", 1]}, False),
+        (1, {"prefix": {"equals-ignore-case": "1"}}, False),
+        ("10.0.0.9", {"cidr": "10.0.0.5/24"}, True),
+        (1, {"cidr": "0.0.0.0/0"}, False),
+        ("x", {"cidr": "0.0.0.0/0"}, False),
+        (True, {"anything-but": [1, 2]}, True),
+        (2.0, {"anything-but": [1, 2]}, False),
+        ("a", {"prefix": "a"}, None),
+    ],
+)
+def test_values_that_localstack_judges_wrongly(
+    module: Callable[[str], Any], value: Any, condition: Any, verdict: bool | None
+) -> None:
+    assert module("events_patterns").apart(value, condition) is verdict
+
+
 VALUES = {"n": 3, "zero": 0, "no": False, "list": [1, 2], "text": "a b", "object": {"k": "v"}, "missing": ""}
 
 

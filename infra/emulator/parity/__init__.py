@@ -59,6 +59,7 @@ MODULES: tuple[str, ...] = (
     "events_put",
     "events_put_targets",
     "events_rules",
+    "events_patterns",
     "events_archive",
     "events_targets",
     "events_dispatch",

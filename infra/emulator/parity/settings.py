@@ -12,6 +12,7 @@ tag                          on            effect
                              or its rule   between retries and the event's age (AWS: 1). The rule's tag wins
 ``lab:clock-scale``          function      the same for its asynchronous events: the minutes between retries,
                                            and the age at which an event is given up
+``lab:replay-rate``          event bus     events a second that a replay on it sends; without it, as fast as it can
 ``lab:fault``                queue         deliveries from EventBridge to it, as a target or as a dead-letter
                                            queue, fail with this error code (``THROTTLING``, ``TIMEOUT``, …)
                                            until the tag is removed
@@ -25,6 +26,7 @@ from collections.abc import Mapping
 IN_FLIGHT_CAP = "lab:in-flight-cap"
 CLOCK_SCALE = "lab:clock-scale"
 FAULT = "lab:fault"
+REPLAY_RATE = "lab:replay-rate"
 
 
 # Outside of these, a setting is taken for a slip: a clock that stands still, or one that no timer can follow.
