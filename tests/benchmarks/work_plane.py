@@ -1,31 +1,25 @@
-"""The work plane: idempotency beside Powertools and beside two bare writes, the worker beside bare loops, triage
-beside the shell."""
+"""The work plane: idempotency beside Powertools and beside two bare writes, the worker beside bare loops."""
 
 from __future__ import annotations
 
 import itertools
 import json
-import os
-import shutil
-import subprocess
 import threading
-from collections import Counter
 from typing import Any
 
 from labkit import Lab
-from labkit.ops.triage import survey
 from labkit.state.idempotency import IdempotencyStore, Work
 from labkit.work.queues import Queue
 from labkit.work.worker import Task, Worker
 from tests.benchmarks.measure import Row, in_turns, rate, seconds
 
-STEPS, MESSAGES, LETTERS, BY_SHELL = 150, 1_000, 10_000, 500
+STEPS, MESSAGES = 150, 1_000
 THREADS = 8
 
 
 def rows() -> list[Row]:
     with Lab.open("benchmark") as lab:
-        return [*_idempotency(lab), *_worker(lab), _triage(lab)]
+        return [*_idempotency(lab), *_worker(lab)]
 
 
 def _table(lab: Lab, name: str) -> str:
@@ -160,57 +154,3 @@ def _worker(lab: Lab) -> list[Row]:
             rounds.append(took)
         found.append((what, rate(rounds, "labkit", "bare"), "≥ 90 %"))
     return found
-
-
-def _triage(lab: Lab) -> Row:
-    """Drain and group: labkit on 10,000 dead letters, the AWS CLI in a loop on 500 and scaled."""
-    what, budget = f"triage of {LETTERS:,} dead letters: against the AWS CLI in a loop", "≥ 20 ×"
-    dead = Queue.create(lab, "dead", visibility=300)
-    aws = os.environ.get("AWS_CLI") or shutil.which("aws")
-
-    def fill(count: int) -> None:
-        reasons = itertools.cycle(["ValueError", "TimeoutError", "NO_PERMISSIONS"])
-        for start in range(0, count, 10):
-            entries = [
-                {
-                    "Id": str(n),
-                    "MessageBody": f"letter {start + n}",
-                    "MessageAttributes": {"ERROR_CODE": {"DataType": "String", "StringValue": next(reasons)}},
-                }
-                for n in range(min(10, count - start))
-            ]
-            dead.client.send_message_batch(QueueUrl=dead.url, Entries=entries)
-
-    if aws is None:
-        return what, "no aws CLI here (AWS_CLI=path)", budget
-    environment = {
-        **os.environ,
-        "AWS_ACCESS_KEY_ID": lab.account,
-        "AWS_SECRET_ACCESS_KEY": "lab",
-        "AWS_DEFAULT_REGION": lab.region,
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }
-    query = ("--query", "Messages[].MessageAttributes.ERROR_CODE.StringValue", "--output", "text")
-    where = ("--endpoint-url", str(lab.target.endpoint))
-    command = (aws, "sqs", *where, "receive-message", "--queue-url", dead.url, "--max-number-of-messages", "10")
-    counted: Counter[str] = Counter()
-
-    def shell() -> None:
-        while True:
-            call = (*command, "--message-attribute-names", "All", *query)
-            done = subprocess.run(call, env=environment, capture_output=True, text=True)
-            assert done.returncode == 0, done.stderr
-            said = done.stdout.split()
-            if not said or said == ["None"]:
-                return
-            counted.update(said)
-
-    fill(BY_SHELL)
-    by_shell = seconds(shell) / BY_SHELL
-    assert counted.total() == BY_SHELL, counted
-    dead.client.purge_queue(QueueUrl=dead.url)
-    fill(LETTERS)
-    found = []
-    ours = seconds(lambda: found.append(survey(dead))) / LETTERS
-    assert found[0].total == LETTERS == dead.depth().visible, (found, dead.depth())
-    return what, f"{by_shell / ours:.0f} × ({LETTERS / (ours * LETTERS):,.0f} letters/s)", budget

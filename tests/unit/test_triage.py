@@ -6,6 +6,7 @@ import json
 import time
 
 import pytest
+from botocore.exceptions import EndpointConnectionError
 
 from labkit import Lab
 from labkit.ops.triage import MOVED, UNKNOWN, TriageError, held, move_ended, piles, survey
@@ -80,16 +81,32 @@ def test_an_error_in_the_block_gives_them_back_too(queue: Queue) -> None:
     assert queue.depth().visible == 12
 
 
-def test_a_look_that_took_too_long_is_refused(queue: Queue) -> None:
+def test_a_look_renews_what_it_holds(queue: Queue) -> None:
+    queue.send_batch(range(23))
+    with held(queue, hold=6) as messages:
+        time.sleep(10)  # longer than one hold
+        assert (queue.depth().visible, len(messages)) == (0, 23)
+    assert (queue.depth().visible, queue.depth().in_flight) == (23, 0)
+
+
+def test_a_look_that_cannot_renew_is_refused_and_leaves_to_others_what_may_be_theirs(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
     queue.send_batch(range(3))
 
+    def refuses(**_: object) -> None:
+        raise EndpointConnectionError(endpoint_url="http://nowhere")
+
     def look() -> None:
-        with held(queue, hold=1):
-            time.sleep(1.1)
+        with held(queue, hold=3):
+            monkeypatch.setattr(queue.client, "change_message_visibility_batch", refuses)
+            time.sleep(4)
+            monkeypatch.undo()
+            queue.receive(visibility=60)  # somebody else takes them; our handles would end their hold
 
     with pytest.raises(TriageError, match="hold them longer"):
         look()
-    assert queue.depth().total == 3
+    assert (queue.depth().visible, queue.depth().in_flight) == (0, 3)
 
 
 def test_what_cannot_be_given_back_is_said(queue: Queue) -> None:
@@ -99,7 +116,7 @@ def test_what_cannot_be_given_back_is_said(queue: Queue) -> None:
         with held(queue) as messages:
             queue.delete(messages[0])
 
-    with pytest.raises(TriageError, match=r"^1 messages of dead stay hidden for 300 s, none is lost"):
+    with pytest.raises(TriageError, match=r"^1 messages of dead stay hidden for 120 s, none is lost"):
         look()
 
 
@@ -160,7 +177,7 @@ def test_a_queue_that_redrives_is_refused(lab: Lab) -> None:
         survey(queue)
 
 
-@pytest.mark.parametrize("options", [{"threads": 0}, {"hold": 0}, {"at_most": 0}])
+@pytest.mark.parametrize("options", [{"threads": 0}, {"hold": 0}, {"at_most": 0}, {"hold": 43_201}])
 def test_bad_settings_are_refused(queue: Queue, options: dict[str, int]) -> None:
     with pytest.raises(TriageError):
         survey(queue, **options)  # type: ignore[arg-type]
