@@ -10,10 +10,12 @@ Only Python travels: a compiled module runs on this machine's platform and Pytho
 from __future__ import annotations
 
 import base64
+import csv
 import hashlib
 import re
 from collections.abc import Iterable
 from importlib import metadata
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from labkit import places
@@ -78,10 +80,13 @@ def _installed(asked: Requirement) -> metadata.Distribution:
 
 
 def _files(found: metadata.Distribution, name: str, compiled: bool) -> dict[str, bytes]:
-    if found.files is None:
+    record = found.read_text("RECORD")
+    if record is None:
         raise PackageError(f"library {name} has no RECORD of its files; install it again.")
     taken: dict[str, bytes] = {}
-    for path in found.files:
+    # Read here: from Python 3.12 on, Distribution.files leaves out what was lost.
+    for line, recorded, _ in csv.reader(record.splitlines()):
+        path = PurePosixPath(line)
         if ".." in path.parts or "__pycache__" in path.parts or path.suffix == ".pyc":
             continue  # scripts, for a shell that a function does not have; caches
         if path.suffix == ".pth":
@@ -96,10 +101,11 @@ def _files(found: metadata.Distribution, name: str, compiled: bool) -> dict[str,
         if path.parts[0].endswith(".dist-info") and path.name in _INSTALLERS:
             continue
         try:
-            content = path.locate().read_bytes()  # type: ignore[attr-defined]  # a Path, where files are files
+            content = Path(str(found.locate_file(path))).read_bytes()
         except OSError as error:
             raise PackageError(f"library {name} has lost {path}; install it again.") from error
-        if path.hash is not None and _digest(path.hash.mode, content) != path.hash.value:
+        mode, _, value = recorded.partition("=")
+        if recorded and _digest(mode, content) != value:
             raise PackageError(f"library {name}: {path} was changed since it was installed; install it again.")
         taken[path.as_posix()] = content
     return taken
