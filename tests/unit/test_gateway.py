@@ -415,6 +415,6 @@ def test_what_is_nested_too_deep_or_half_a_character_is_answered_with_an_error()
 
     status, says = result(make(tool(deep)))
     assert status == "error"
-    assert "nested too deep to be passed on" in says or "RecursionError" in says  # how deep is too deep: Python's affair
+    assert "nested too deep to be passed on" in says or "RecursionError" in says  # by Python's release
     status, says = result(make(tool(lambda asked, identity: "\ud83d")))
     assert (status, "surrogates not allowed" in says) == ("error", True)
