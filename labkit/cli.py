@@ -1,4 +1,4 @@
-"""The command line: ``labkit doctor | up | down | status | env | lab | run | workshop``.
+"""The command line: ``labkit doctor | up | down | status | env | lab | run | trace | triage | workshop``.
 
 Exit codes: 0 well, 1 a fault that the sentence on stderr names, 2 wrong words.
 """
@@ -6,6 +6,7 @@ Exit codes: 0 well, 1 a fault that the sentence on stderr names, 2 wrong words.
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import math
 import shlex
@@ -210,6 +211,79 @@ def run(
         # A worker that hangs before it begins does not look at the clock.
         running.wait(math.inf if seconds is None else seconds + _TO_BEGIN_AND_END)
     print(", ".join(f"{kind} {number}" for kind, number in sorted(running.counts.items())) or "no deliveries")
+
+
+@app.command()
+def trace(
+    wanted: Annotated[str, typer.Argument(help="a W3C trace id, or the work's name as its envelope has it")],
+    lab: Annotated[str | None, typer.Option(help="also what this lab's functions logged, and its executions")] = None,
+    file: Annotated[Path | None, typer.Option(help="a file or folder of spans; else traces in the lab's home")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="for programs")] = False,
+) -> None:
+    """Draw a trace: the tree of its spans, and where the time went."""
+    from labkit.ops import trace_view
+    from labkit.ops.spans import files
+    from labkit.ops.spans.lab import from_logs, with_states
+
+    if file is not None and not file.exists():
+        raise LabError(f"there is no file or folder {file} with spans.")
+    records = list(files.read(file))
+    clients = None if lab is None else _reading(lab)
+    if clients:
+        records += from_logs(clients)
+    found = trace_view.find(records, wanted)
+    if clients:
+        found = trace_view.gather(with_states(clients, [each for one in found for each in one.records]))
+    if as_json:
+        print(json.dumps([each.as_json() for each in found], indent=2))
+        return
+    from rich.console import Console
+
+    console = Console()
+    for each in found:
+        console.print(each.tree())
+        for line in each.waterfall(console.width):
+            console.print(line, markup=False, highlight=False, overflow="crop")
+
+
+def _reading(lab: str) -> Any:
+    """Clients in a lab's account, without opening it: it may be open in a notebook."""
+    from types import SimpleNamespace
+
+    from labkit import targets
+
+    ready = targets.connect()
+    account = ready.account or targets.account_for(targets.learner(), lab)
+    return SimpleNamespace(client=lambda service: ready.client(service, account))
+
+
+@app.command()
+def triage(
+    queue: Annotated[str, typer.Argument(help="a dead-letter queue: URL, ARN or name")],
+    lab: Annotated[str | None, typer.Option(help="in this lab's account; else in the environment's")] = None,
+    sample: Annotated[int | None, typer.Option(min=1, help="look at so many letters, not at all")] = None,
+    only: Annotated[list[str] | None, typer.Option("--class", help="this class or reason; may be repeated")] = None,
+    examples: Annotated[int, typer.Option(min=0, max=100, help="so many of each kind")] = 1,
+    bodies: Annotated[bool, typer.Option("--bodies", help="with their bodies, task tokens masked")] = False,
+    redrive: Annotated[bool, typer.Option("--redrive", help="say what would be sent back, and where")] = False,
+    to: Annotated[str | None, typer.Option(help="send to this queue, function or machine instead")] = None,
+    canary: Annotated[int, typer.Option(min=0, max=10, help="letters to send first and watch")] = 3,
+    within: Annotated[float, typer.Option(help="seconds in which the canary must be well")] = 120.0,
+    rate: Annotated[int | None, typer.Option(help="messages a second of a move task")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="with --redrive: do it")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="for programs")] = False,
+) -> None:
+    """Say what a dead-letter queue holds, by class of failure, and what to do; with --redrive --yes, send it back."""
+    from labkit.ops.triage import command
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # everything in hand is given back
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # letters of any language, in a terminal of one
+    asked = command.Asked(
+        queue, lab, sample, tuple(only or ()), examples, bodies, redrive, to, canary, within, rate, yes
+    )
+    for line in command.run(asked, as_json=as_json):
+        print(line, flush=True)
 
 
 @app.command()

@@ -24,6 +24,7 @@ from pydantic import (
     model_validator,
 )
 
+from labkit.control import trace_context
 from labkit.errors import LabError
 from labkit.facts import facts
 
@@ -63,6 +64,9 @@ class Envelope(BaseModel):
     ``task_token`` is there when a state machine waits for this step. Whoever has it can end the step, so it shows in
     :meth:`detail` alone: printed, logged or dumped, the envelope has asterisks in its place, and no error quotes it. It
     belongs to one attempt at the step: a retry of the same work has another one, the next step has none.
+
+    ``traceparent`` and ``tracestate`` are W3C's. What does not parse is left out, as the recommendation asks: no work
+    fails because its trace was broken on the way.
     """
 
     # Errors without their input: what is wrong with an envelope may be said of one that holds a token.
@@ -79,6 +83,17 @@ class Envelope(BaseModel):
     payload: dict[str, Any] | None = None
     payload_ref: PayloadRef | None = None
     task_token: SecretStr | None = Field(default=None, min_length=1, max_length=int(facts("sfn.token.max_chars")))
+    traceparent: str | None = None
+    tracestate: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _trace(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping) or not ("traceparent" in data or "tracestate" in data):
+            return data
+        found = trace_context.parse(data.get("traceparent"), data.get("tracestate"))
+        rest = {key: value for key, value in data.items() if key not in ("traceparent", "tracestate")}
+        return {**rest, **(found.headers() if found else {})}
 
     @field_serializer("task_token", when_used="json-unless-none")
     def _shown(self, token: SecretStr, info: FieldSerializationInfo) -> str:
@@ -192,13 +207,18 @@ class Envelope(BaseModel):
         return self
 
     def next(self, *, agent_class: str | None = None, payload: Mapping[str, Any], **fields: Any) -> Envelope:
-        """The envelope of the following step of the same conversation. A task token stays behind: it is this step's."""
+        """The envelope of the following step of the same conversation. A task token stays behind: it is this step's.
+
+        It is caused by what is going on now: the current span, or, where nobody traces, whatever caused this step.
+        """
+        here = trace_context.current()
+        traced = here.headers() if here else {"traceparent": self.traceparent, "tracestate": self.tracestate}
         return Envelope.new(
             conversation_id=self.conversation_id,
             step=self.step + 1,
             agent_class=agent_class or self.agent_class,
             payload=payload,
-            **{"model_policy": self.model_policy, "ttl_seconds": self.ttl_seconds, **fields},
+            **{"model_policy": self.model_policy, "ttl_seconds": self.ttl_seconds, **traced, **fields},
         )
 
 

@@ -72,6 +72,11 @@ class Permitting(Protocol):
     def permit(self, *, within: float = ...) -> AbstractContextManager[Any]: ...
 
 
+# Told of an attempt in a group as it begins; what it returns is told the response, or the kind and the error. Neither
+# may raise.
+Watch = Callable[[str], Callable[[Any, str, Exception | None], object]]
+
+
 class Router(Closing):
     """Routes calls as ``config`` says. Threads may share one. Raises :class:`RouterConfigError` for what cannot be.
 
@@ -111,6 +116,7 @@ class Router(Closing):
             raise RouterConfigError(f"a router cannot work so: {error}") from error
         self._wait = wait if wait is not None else Jitter(Exponential(0.5, cap=8))
         self._sleep, self._clock = sleep, clock
+        self.watch: Watch | None = None
         self._groups = Groups(config)
         if lab is not None:
             lab.on_close("model router", self.close)
@@ -211,7 +217,18 @@ class Router(Closing):
         return None
 
     def _try(self, group: str, messages: list[Any], options: Mapping[str, Any]) -> tuple[Any, str, Exception | None]:
-        """One attempt, with a permit where the group has a gate: the response, or the error and its kind."""
+        """One attempt: the response, or the error and its kind."""
+        if self.watch is None:
+            return self._permitted(group, messages, options)
+        told = self.watch(group)
+        found = self._permitted(group, messages, options)
+        told(*found)
+        return found
+
+    def _permitted(
+        self, group: str, messages: list[Any], options: Mapping[str, Any]
+    ) -> tuple[Any, str, Exception | None]:
+        """The same, with a permit where the group has a gate."""
         with contextlib.ExitStack() as held:
             if group in self.gates:
                 try:

@@ -19,7 +19,7 @@ from labkit.state.records import said
 from labkit.work.dead_letters import bury
 from labkit.work.heartbeat import Heartbeat, LeaseLost
 from labkit.work.queues import BatchError, Message, Queue
-from labkit.work.tasks import Event, Poison, Task, WorkerError
+from labkit.work.tasks import Event, Observer, Poison, Task, WorkerError
 
 _AT_ONCE = 32  # threads that give back at the end
 
@@ -49,6 +49,7 @@ class Handler:
     then: Callable[[Task, Any], object] | None
     keep_alive: Callable[[Task], Iterable[Callable[[], object]]]
     in_hand: set[Task] = field(default_factory=set)
+    observer: Observer | None = None
 
     def __post_init__(self) -> None:
         self.every = min(self.visibility, self.store.lease if self.store else math.inf) / 3
@@ -81,6 +82,17 @@ class Handler:
 
         None when the task was given back meanwhile: whoever did that has said so.
         """
+        observer, event = self.observer, None
+        if observer is None:
+            return self._deliver(task)
+        observer.begins(task)
+        try:
+            event = self._deliver(task)
+        finally:
+            observer.ends(task, event)
+        return event
+
+    def _deliver(self, task: Task) -> Event | None:
         error: BaseException | None = None
         try:
             self._handle(task)
@@ -114,6 +126,8 @@ class Handler:
         try:
             task.body = body = self.parse(task.message.body)
             task.trace_id = str(body.get("trace_id", "") if isinstance(body, dict) else getattr(body, "trace_id", ""))
+            if observer := self.observer:
+                observer.parsed(task)
             work = Work.of(body, self.consumer) if self.store else None
         except BaseException as error:  # what a body makes the parser raise now, it will raise again
             raise _Hopeless from error

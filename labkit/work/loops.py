@@ -99,6 +99,7 @@ class Run:
 
         worker, failures, silent_since = self.worker, 0, math.inf
         while not self.ends:
+            began = time.time_ns()
             try:
                 batch = worker.queue.receive(worker.prefetch, wait=worker.wait, visibility=worker.visibility)
                 if not batch and self.until_empty and worker.queue.depth().total == 0:
@@ -113,21 +114,24 @@ class Run:
                 well = False
             else:
                 silent_since = math.inf
-                well = not batch or self._batch(self.handler.take(batch))
+                well = not batch or self._batch(self.handler.take(batch), began)
                 if not batch and worker.wait == 0:
                     self.stop.wait(_BREATH)
             failures = 0 if well else failures + 1
             if failures:
                 self.stop.wait(min(30.0, 0.25 * 2 ** min(failures, 8)))
 
-    def _batch(self, tasks: Sequence[Task]) -> bool:
+    def _batch(self, tasks: Sequence[Task], began: int) -> bool:
         """Hand over one after the other. False when the store does not answer: each receive then costs a message one
         of those that it has, and a worker that went on would carry the whole queue to the dead-letter queue untried."""
         finished = _Finished(tasks[0].received_at)
         held_up: set[str | None] = set()  # groups of a FIFO queue in which a failure has come first
+        observer = self.handler.observer
         with self._guard:
             self._finished.add(finished)
         try:
+            if observer:
+                observer.received(tasks, began)
             for task in tasks:
                 waits = self.worker.queue.fifo and task.message.group in held_up
                 event = self.handler.put_back(task) if self.ends or waits else self.handler.deliver(task)
@@ -145,6 +149,8 @@ class Run:
                 self._finished.discard(finished)
                 events = finished.take()
             self._delete(events)
+            if observer:
+                observer.over(tasks)
         return not any(task.unclaimed for task in tasks)
 
     def delete_what_waits(self) -> None:

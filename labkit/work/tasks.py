@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from labkit.errors import LabError
 from labkit.state.idempotency import Claim
@@ -66,6 +67,7 @@ class Task:
     begun: bool = False  # its turn in its batch has come
     unclaimed: bool = False  # the store did not answer: that is no fault of the message
     abandoned: bool = False  # given back while its step was at work
+    span: Any = None  # of whoever looks on
 
     @property
     def attempt(self) -> int:
@@ -87,3 +89,25 @@ class Task:
     def ended(self, kind: Kind, error: BaseException | None = None) -> Event:
         """The event that says how this delivery ended."""
         return Event(kind, self.message, self.trace_id, time.monotonic() - self.received_at, error)
+
+
+class Observer(Protocol):
+    """Who looks on at each delivery, such as :class:`labkit.ops.spans.deliveries.Deliveries`.
+
+    All of it is called from the thread that handles the delivery, and must neither raise nor wait.
+    """
+
+    def received(self, tasks: Sequence[Task], began: int) -> None:
+        """A receive that began at ``began`` (nanoseconds since the epoch) has brought these."""
+
+    def begins(self, task: Task) -> None:
+        """Its turn has come."""
+
+    def parsed(self, task: Task) -> None:
+        """It has a body and a name."""
+
+    def ends(self, task: Task, event: Event | None) -> None:
+        """It is over; without an event when it was given back meanwhile."""
+
+    def over(self, tasks: Sequence[Task]) -> None:
+        """So are all that came with it."""

@@ -30,9 +30,9 @@ from labkit.state.idempotency import IdempotencyError, IdempotencyStore, Work
 from labkit.work.handler import Handler
 from labkit.work.loops import Run
 from labkit.work.queues import Queue
-from labkit.work.tasks import Event, Poison, Stopped, Task, WorkerError
+from labkit.work.tasks import Event, Observer, Poison, Stopped, Task, WorkerError
 
-__all__ = ["Event", "Poison", "Stopped", "Task", "Worker", "WorkerError"]
+__all__ = ["Event", "Observer", "Poison", "Stopped", "Task", "Worker", "WorkerError"]
 
 _GIVING_BACK = 5.0  # seconds that giving back what is not finished may take at the end
 
@@ -140,6 +140,10 @@ class Worker:
             # Loops that outlive this run, in a step that does not end, keep the old one: they stay stopped.
             self._stop = threading.Event()
             self._runs.release()
+
+    def observe(self, observer: Observer | None) -> None:
+        """Let ``observer`` look on at each delivery, from the next one on; None takes it away."""
+        self._handler.observer = observer
 
     def stop(self) -> None:
         """Have :meth:`run` end: finish or give back. From any thread; returns at once.

@@ -16,7 +16,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks import control_plane, fleet, gate, model_edge, work_plane
+from tests.benchmarks import control_plane, fleet, gate, model_edge, tracing, triage, work_plane
 from tests.benchmarks.measure import ROUNDS, Row, machine, seconds
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -129,10 +129,12 @@ def main() -> None:
                 batches(),
                 throughput(),
                 *work_plane.rows(),
+                *tracing.rows(),
                 *control_plane.rows(),
                 *gate.rows(),
                 *model_edge.rows(),
                 *fleet.rows(),
+                *triage.rows(),
             ]
             rows += notebooks()
         finally:

@@ -7,7 +7,10 @@ import sys
 
 import pytest
 
-HEAVY = ("litellm", "pandas", "matplotlib", "boto3", "numpy", "IPython", "ipywidgets", "prometheus_client")
+HEAVY = (
+    "litellm", "pandas", "matplotlib", "boto3", "numpy", "IPython", "ipywidgets", "prometheus_client", "opentelemetry",
+    "rich",
+)  # fmt: skip
 LIGHT_MODULES = (
     "labkit",
     "labkit.lab",
@@ -40,6 +43,12 @@ LIGHT_MODULES = (
     "labkit.ops.readings",
     "labkit.ops.scrape",
     "labkit.ops.steps",
+    "labkit.ops.trace_view",
+    "labkit.ops.tracing",
+    "labkit.ops.spans.files",
+    "labkit.ops.spans.lines",
+    "labkit.ops.spans.states",
+    "labkit.ops.spans.deliveries",
     "labkit.ops.triage",
     "labkit.ops.watch",
 )
