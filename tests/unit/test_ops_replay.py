@@ -18,10 +18,12 @@ from labkit import Lab
 from labkit.control.bus import Bus
 from labkit.control.envelope import Envelope
 from labkit.ops import replay
+from labkit.ops.faults import Cut, Failing, Fault, Throttled, Unanswered, inject
 from labkit.work.queues import Queue
 
 PATIENCE = 60.0  # seconds that a state may take on a machine that stands still for a while
 REQUESTED = {"detail-type": ["agent.step.requested"]}
+ROLE = "arn:aws:iam::000000000000:role/events"
 SLOW = {"lab:replay-rate": "4"}
 
 
@@ -249,8 +251,59 @@ def test_what_is_not_there(lab: Lab, fleet: Fleet) -> None:
         replay.Replay.of(client, "nothing")
     with pytest.raises(replay.ReplayError, match="replay nothing was not cancelled"):
         replay.Replay(client, "nothing").cancel()
-    with pytest.raises(replay.ReplayError, match="a name has at most 48"):
-        replay.Archive.create(lab, fleet.bus, "a" * 49)
+    for name in ("a" * 49, "a b", "", None):
+        with pytest.raises(replay.ReplayError, match="a name has at most 48"):
+            replay.Archive.create(lab, fleet.bus, name)  # type: ignore[arg-type]
+    with pytest.raises(replay.ReplayError, match="archive 'other' was not made: its pattern is no JSON"):
+        replay.Archive.create(lab, fleet.bus, "other", pattern={"source": {"a"}})
+    with pytest.raises(replay.ReplayError, match="archive 'other' was not made: Event bus nowhere does not exist"):
+        replay.Archive.create(lab, Bus(client, "nowhere"), "other")
     with pytest.raises(replay.ReplayError, match="archive 'steps' was not made"):
         replay.Archive.create(lab, fleet.bus, "steps")
     assert repr(fleet.archive) == "<Archive steps of bus fleet>"
+
+
+@pytest.mark.parametrize("fault", [Throttled(), Failing(), Cut()])
+def test_a_service_that_stumbles_is_one_sentence(fleet: Fleet, fault: Fault) -> None:
+    client = fleet.bus.client
+    made = fleet.plan().only("work")
+    for operation in ("DescribeArchive", "ListRules", "ListTargetsByRule", "ListTagsForResource"):
+        with inject(client, fault, operation) as stumbled, pytest.raises(replay.Unheard, match="could not be"):
+            fleet.plan()
+        assert stumbled.made
+    with inject(client, fault, "StartReplay"), pytest.raises(replay.ReplayError, match=r"not started|nobody knows"):
+        replay.start(made)
+    assert not client.list_replays(EventSourceArn=fleet.archive.arn)["Replays"]
+    running = replay.start(made)
+    with inject(client, fault, "CancelReplay"), pytest.raises(replay.Unheard, match="cancel it again"):
+        running.cancel()
+    with inject(client, fault, "DescribeReplay"), pytest.raises(replay.Unheard, match="could not be looked at"):
+        running.look()
+    assert running.follow(seconds=PATIENCE).state == "COMPLETED"
+
+
+def test_a_start_whose_answer_is_lost_starts_once(fleet: Fleet) -> None:
+    sent = sorted(fleet.publish(3))
+    fleet.events("work", 3)
+    made = fleet.plan().only("work")
+    with inject(fleet.bus.client, Unanswered(), "StartReplay", times=1) as fault:
+        running = replay.start(made)  # botocore asks again, and is told that the name is taken
+    assert fault.made == 1
+    running.follow(seconds=PATIENCE)
+    assert traces(fleet.events("work", 3)) == sent
+
+
+def test_a_bus_with_more_rules_than_a_page(fleet: Fleet) -> None:
+    client = fleet.bus.client
+    for number in range(120):
+        rule = {"Name": f"rule-{number:03}", "EventBusName": fleet.bus.name, "EventPattern": json.dumps(REQUESTED)}
+        client.put_rule(**rule)
+    last = [
+        {"Id": name, "Arn": fleet.lab.arn("sqs", name)} if name != "bus" else {"Id": name, "Arn": arn, "RoleArn": ROLE}
+        for name, arn in [("a", ""), ("b", ""), ("c", ""), ("d", ""), ("bus", fleet.lab.arn("events", "event-bus/x"))]
+    ]
+    assert not client.put_targets(Rule="rule-119", EventBusName=fleet.bus.name, Targets=last)["FailedEntryCount"]
+    made = fleet.plan()
+    assert len(made.routes) == 122
+    assert {target.name for route, target in made.unsafe if route.rule == "rule-119"} == {"a", "b", "c", "d", "x"}
+    replay.start(made.only_safe()).cancel(seconds=PATIENCE)

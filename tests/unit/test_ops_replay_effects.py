@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -48,6 +49,21 @@ def test_a_source_lists_texts() -> None:
         replay.count(lambda: [None])  # type: ignore[list-item]
 
 
+@pytest.mark.parametrize("listed", [None, "abc", {"a": 2}, [["a"]], [""], 7])
+def test_what_is_no_list_is_not_counted_as_something_else(listed: Any) -> None:
+    with pytest.raises(replay.ReplayError, match="a source lists trace ids, one for each effect; got"):
+        replay.count(lambda: listed)
+    with pytest.raises(replay.ReplayError, match="wanted lists trace ids; got"):
+        replay.verify({}, {}, listed)
+
+
+def test_what_is_no_tally() -> None:
+    with pytest.raises(replay.ReplayError, match="a source is a function without arguments; got None"):
+        replay.count(None)  # type: ignore[arg-type]
+    with pytest.raises(replay.ReplayError, match=r"after is what count\(\) returned; got None"):
+        replay.verify({}, None)  # type: ignore[arg-type]
+
+
 def test_items_of_a_table_are_effects(lab: Lab) -> None:
     client = lab.client("dynamodb")
     client.create_table(
@@ -62,3 +78,5 @@ def test_items_of_a_table_are_effects(lab: Lab) -> None:
     client.put_item(TableName="charges", Item={"pk": {"S": "9"}})
     with pytest.raises(replay.ReplayError, match="an item of charges has no text in trace_id"):
         replay.count(replay.rows(client, "charges"))
+    with pytest.raises(replay.ReplayError, match="table 'nowhere' could not be read"):
+        replay.count(replay.rows(client, "nowhere"))

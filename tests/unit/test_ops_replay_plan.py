@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -276,7 +276,19 @@ def test_what_the_store_has_forgotten_is_refused() -> None:
     with pytest.raises(replay.ReplayError, match="records stand for 432000 s and the oldest events are older"):
         planned(events, since=needed + timedelta(seconds=1)).check()
     planned(events, since=needed * 2, window=math.inf).check()
+    planned(events, since=needed * 2, window=1e300).check()  # longer than any calendar
     planned(Events(Rule("mail")), since=needed * 2, allow=["mail"]).check()  # nothing there relies on a store
+
+
+def test_a_plan_that_was_kept_until_the_store_had_forgotten_is_not_started() -> None:
+    clock = [NOW]
+    events = Events(Rule("work", tags={"replay": "safe"}))
+    plan = replay.plan(replay.Archive(events, "a"), NOW - 3 * HOUR, NOW - HOUR, now=lambda: clock[0])
+    plan.check()
+    clock[0] += timedelta(seconds=Window().needed)
+    with pytest.raises(replay.ReplayError, match="the store has forgotten them"):
+        replay.start(plan)
+    assert not events.started
 
 
 @pytest.mark.parametrize(
@@ -310,8 +322,8 @@ def test_nothing_to_warn_of() -> None:
         ({"lag": math.nan}, "lag must be at least 0 s; got nan"),
         ({"window": "a day"}, "window must be at least 0 s; got 'a day'"),
         ({"ttl": -5}, "ttl must be at least 0 s; got -5"),
-        ({"allow": "mail"}, "allow is a list; got 'mail'"),
-        ({"rules": "mail"}, "rules is a list; got 'mail'"),
+        ({"allow": "mail"}, "allow is a list of texts; got 'mail'"),
+        ({"rules": "mail"}, "rules is a list of texts; got 'mail'"),
         ({"rules": ["nowhere"]}, "there is no rule 'nowhere' on this bus"),
         ({"allow": ["nowhere"]}, "allow names 'nowhere', which is no rule of the bus and no ARN of a target"),
         ({"idempotent": {"nowhere": True}}, "idempotent names 'nowhere'"),
@@ -320,6 +332,18 @@ def test_nothing_to_warn_of() -> None:
         ({"samples": {"source": "x"}}, "samples is a list"),
         ({"samples": [{"source": "x"}]}, "a sample is an envelope, or an event with source, detail-type and detail"),
         ({"samples": [7]}, "a sample is an envelope"),
+        ({"samples": None}, "samples is a list; got None"),
+        ({"samples": [{"source": "fleet", "detail-type": "x", "detail": {"at": NOW}}]}, "a sample is no JSON"),
+        ({"samples": [{"source": "fleet", "detail-type": "x", "detail": {"at": math.nan}}]}, "a sample is no JSON"),
+        ({"allow": None}, "allow is a list of texts; got None"),
+        ({"allow": [["mail"]]}, "allow is a list of texts"),
+        ({"rules": 7}, "rules is a list of texts; got 7"),
+        ({"lag": math.inf}, "until lies less than inf s in the past"),
+        ({"name": "a b"}, r"replay 'a b': a name has at most 64 letters, digits and \. - _"),
+        ({"name": "a" * 65}, "a name has at most 64"),
+        ({"name": "a\n"}, "a name has at most 64"),
+        ({"name": 7}, "replay 7: a name has"),
+        ({"name": None}, "replay None: a name has"),
     ],
 )
 def test_bad_input(options: dict[str, Any], sentence: str) -> None:
@@ -333,6 +357,28 @@ def test_a_time_has_a_zone() -> None:
         replay.plan(archive, datetime(2026, 6, 1), NOW, now=lambda: NOW)
     with pytest.raises(replay.ReplayError, match="until is a datetime with a time zone; got 7"):
         replay.plan(archive, NOW - HOUR, 7, now=lambda: NOW)  # type: ignore[arg-type]
+    early = datetime.min.replace(tzinfo=timezone(5 * HOUR))
+    with pytest.raises(replay.ReplayError, match="since is no time that UTC has"):
+        replay.plan(archive, early, NOW, now=lambda: NOW)
+    with pytest.raises(replay.ReplayError, match="until lies less than 0 s in the past"):
+        replay.plan(archive, NOW - HOUR, datetime.max.replace(tzinfo=UTC), lag=0, now=lambda: NOW)
+
+
+def test_what_is_no_archive_and_no_plan() -> None:
+    with pytest.raises(replay.ReplayError, match=r"archive is a labkit\.ops\.replay\.Archive; got None"):
+        replay.plan(None, NOW - HOUR, NOW)  # type: ignore[arg-type]
+    with pytest.raises(replay.ReplayError, match="what is started is a plan; got None"):
+        replay.start(None)  # type: ignore[arg-type]
+
+
+def test_a_range_is_sent_in_utc() -> None:
+    """botocore writes ``timegm(value.timetuple())``: the hands of the clock, without the zone."""
+    events, hanoi = Events(Rule("work", tags={"replay": "safe"})), timezone(7 * HOUR)
+    since, until = (NOW - 3 * HOUR).astimezone(hanoi), (NOW - HOUR).astimezone(hanoi)
+    replay.start(replay.plan(replay.Archive(events, "a"), since, until, now=lambda: NOW))
+    [request] = events.started
+    sent = [request[key].timetuple()[:5] for key in ("EventStartTime", "EventEndTime")]
+    assert sent == [(2026, 6, 1, 9, 0), (2026, 6, 1, 11, 0)]
 
 
 def test_an_envelope_is_a_sample() -> None:
@@ -353,7 +399,8 @@ def refused(code: str) -> ClientError:
     [
         (refused("ResourceAlreadyExistsException"), "a replay 'mend' has been before"),
         (refused("LimitExceededException"), "10 replays run already"),
-        (refused("InternalException"), "replay mend was not started: No."),
+        (refused("InternalException"), "nobody knows whether replay mend has begun; Replay.of tells"),
+        (refused("ThrottlingException"), "replay mend was not started: No."),
         (ConnectTimeoutError(endpoint_url="x"), "nobody knows whether replay mend has begun; Replay.of tells"),
     ],
 )
@@ -372,3 +419,139 @@ def test_a_failed_replay_is_an_error() -> None:
 
     with pytest.raises(replay.ReplayError, match="replay mend failed: the archive is gone"):
         replay.Replay(Failing(), "mend").follow()
+
+
+# -- what a clumsy, or an unlucky, user meets
+
+
+@pytest.mark.parametrize(
+    ("arn", "name"),
+    [
+        ("arn:aws:sqs:us-east-1:111122223333:work", "work"),
+        ("arn:aws:lambda:us-east-1:111122223333:function:charge:prod", "charge:prod"),
+        ("arn:aws:events:us-east-1:111122223333:api-destination/hook/6a7e", "hook/6a7e"),
+        ("arn:aws:events:us-east-1:111122223333:event-bus/other", "other"),
+        ("arn:aws:logs:us-east-1:111122223333:log-group:/aws/events/all", "/aws/events/all"),
+        ("arn:aws:states:us-east-1:111122223333:stateMachine:saga", "saga"),
+        ("odd", "odd"),
+    ],
+)
+def test_a_target_can_be_told_by_its_name(arn: str, name: str) -> None:
+    assert replay.Target("1", arn, False, "").name == name
+
+
+def test_targets_in_another_order_are_no_change() -> None:
+    class Shuffled(Events):
+        def list_targets_by_rule(self, Rule: str, EventBusName: str, **_: Any) -> dict[str, Any]:
+            found = super().list_targets_by_rule(Rule, EventBusName)
+            found["Targets"].sort(key=lambda target: target["Id"], reverse=self.turned)
+            return found
+
+        turned = False
+
+    events = Shuffled(Rule("work", targets=("a", "b"), tags={"replay": "safe"}))
+    plan = planned(events)
+    events.turned = True
+    replay.start(plan)
+    assert events.started
+
+
+class Remembering(Events):
+    """Knows its replays by name, as EventBridge does."""
+
+    def start_replay(self, **request: Any) -> dict[str, Any]:
+        if any(request["ReplayName"] == before["ReplayName"] for before in self.started):
+            raise refused("ResourceAlreadyExistsException")
+        return super().start_replay(**request)
+
+    def describe_replay(self, ReplayName: str) -> dict[str, Any]:
+        [request] = [before for before in self.started if before["ReplayName"] == ReplayName]
+        return {**request, "State": "RUNNING"}
+
+
+def test_two_narrowings_of_a_plan_are_not_taken_for_one_replay() -> None:
+    """The second would be told that it runs, and its rules would get nothing."""
+    events = Remembering(Rule("one", tags={"replay": "safe"}), Rule("two", tags={"replay": "safe"}))
+    plan = planned(events)
+    assert replay.start(plan.only("one")).name == replay.start(plan.only("one")).name
+    with pytest.raises(replay.ReplayError, match="has been before, and its name stays taken"):
+        replay.start(plan.only("two"))
+    assert len(events.started) == 1
+
+
+class Stumbling(Events):
+    """DescribeReplay answers with what it is given, one by one; the last one stays."""
+
+    def __init__(self, *answers: str | Exception) -> None:
+        super().__init__()
+        self.answers = list(answers)
+
+    def describe_replay(self, ReplayName: str) -> dict[str, Any]:
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return {"State": answer, "EventStartTime": NOW, "EventEndTime": NOW, "EventLastReplayedTime": NOW}
+
+    def cancel_replay(self, ReplayName: str) -> None:
+        raise refused("IllegalStatusException")
+
+
+GONE = ConnectTimeoutError(endpoint_url="x")
+
+
+def test_following_bears_a_service_that_stumbles() -> None:
+    events = Stumbling(refused("ThrottlingException"), "RUNNING", GONE, refused("InternalException"), "COMPLETED")
+    states: list[str] = []
+    done = replay.Replay(events, "mend").follow(
+        on_progress=lambda progress: states.append(progress.state), sleep=lambda _: None
+    )
+    assert (done.state, states) == ("COMPLETED", ["RUNNING", "COMPLETED"])
+
+
+@pytest.mark.parametrize("answer", [GONE, refused("ThrottlingException")])
+def test_following_a_service_that_is_gone_is_bounded(answer: Exception) -> None:
+    ticks = iter(range(0, 1000, 10))
+    with pytest.raises(replay.Unheard, match="replay 'mend' could not be looked at"):
+        replay.Replay(Stumbling(answer), "mend").follow(
+            seconds=20, clock=lambda: float(next(ticks)), sleep=lambda _: None
+        )
+    assert next(ticks) == 30
+
+
+def test_what_will_not_pass_ends_following_at_once() -> None:
+    running = replay.Replay(Stumbling(refused("AccessDeniedException")), "mend")
+    with pytest.raises(replay.ReplayError, match="replay 'mend' could not be looked at: No"):
+        running.follow(sleep=lambda _: pytest.fail("waited"))
+
+
+def test_following_for_no_time_looks_once() -> None:
+    running = replay.Replay(Stumbling("RUNNING"), "mend")
+    with pytest.raises(replay.ReplayError, match="is RUNNING after 0 s, and goes on"):
+        running.follow(seconds=0, sleep=lambda _: pytest.fail("waited"))
+    assert replay.Replay(Stumbling("COMPLETED"), "mend").follow(seconds=0).share == 1.0
+
+
+def test_following_does_not_sleep_past_its_end() -> None:
+    now, slept = [0.0], []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        now[0] += seconds
+
+    with pytest.raises(replay.ReplayError, match="is RUNNING after 20 s, and goes on"):
+        replay.Replay(Stumbling("RUNNING"), "mend").follow(seconds=20, clock=lambda: now[0], sleep=sleep)
+    assert sum(slept) == pytest.approx(20)
+
+
+@pytest.mark.parametrize("seconds", [-1, None, math.nan, math.inf, "60", 10**400])
+def test_a_wait_has_an_end(seconds: Any) -> None:
+    running = replay.Replay(Stumbling("RUNNING"), "mend")
+    for wait in (running.follow, running.cancel):
+        with pytest.raises(replay.ReplayError, match="seconds must be"):
+            wait(seconds=seconds)
+
+
+def test_to_cancel_what_has_failed_leaves_it_so() -> None:
+    assert replay.Replay(Stumbling("FAILED"), "mend").cancel().state == "FAILED"
+    with pytest.raises(replay.ReplayError, match="is CANCELLING after 0 s, and has not stopped yet"):
+        replay.Replay(Stumbling("CANCELLING"), "mend").cancel(seconds=0)

@@ -1,0 +1,86 @@
+"""Archives: what a bus received, kept for a replay."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from labkit.control.bus import Bus
+from labkit.ops.replay.errors import ReplayError, asking
+from labkit.ops.replay.input import name_of
+
+if TYPE_CHECKING:
+    from labkit.lab import Lab
+
+
+@dataclass(frozen=True)
+class ArchiveState:
+    """What DescribeArchive says. On AWS ``events`` and ``size`` (bytes) may lag by 24 hours; 0 days is for ever."""
+
+    state: str
+    events: int
+    size: int
+    retention_days: int
+    pattern: Mapping[str, Any]
+    created: datetime
+
+
+class Archive:
+    """One archive, by client and name. :meth:`create` makes one in a lab.
+
+    An archive cannot be tagged, and cannot be filled afterwards: it holds what the bus received since it was made.
+    Keep them narrow, one for each kind of event that anybody would want back, with a retention: 0 days is for ever.
+    """
+
+    def __init__(self, client: Any, name: str) -> None:
+        self.client = client
+        self.name = name
+        answer = self._described()
+        self.arn = str(answer["ArchiveArn"])
+        self.bus_arn = str(answer["EventSourceArn"])
+
+    @classmethod
+    def create(
+        cls, lab: Lab, bus: Bus, name: str, *, pattern: Mapping[str, Any] | None = None, retention_days: int = 0
+    ) -> Archive:
+        """Archive the events of ``bus`` that match ``pattern`` (all, without one) for ``retention_days`` (0: for ever).
+
+        Replayed events never get in. Raises :class:`ReplayError`.
+        """
+        full = name_of("archive", lab.resource_name(name) if isinstance(name, str) else name)
+        try:
+            more = {"EventPattern": json.dumps(pattern)} if pattern is not None else {}
+        except (TypeError, ValueError) as error:
+            raise ReplayError(f"archive {name!r} was not made: its pattern is no JSON: {error}.") from error
+        with asking(f"archive {name!r} was not made"):
+            bus.client.create_archive(ArchiveName=full, EventSourceArn=bus.arn, RetentionDays=retention_days, **more)
+        return cls(bus.client, full)
+
+    @property
+    def bus(self) -> str:
+        """The name of the bus."""
+        return self.bus_arn.split("event-bus/", 1)[-1]
+
+    def describe(self) -> ArchiveState:
+        """State and counts. Raises :class:`ReplayError` when the archive is not there, or cannot be looked at."""
+        answer = self._described()
+        return ArchiveState(
+            answer["State"],
+            int(answer.get("EventCount", 0)),
+            int(answer.get("SizeBytes", 0)),
+            int(answer.get("RetentionDays", 0)),
+            json.loads(answer.get("EventPattern") or "{}"),
+            answer["CreationTime"],
+        )
+
+    def _described(self) -> Mapping[str, Any]:
+        missing = f"there is no archive {self.name!r}"
+        with asking(f"archive {self.name!r} could not be looked at", ResourceNotFoundException=missing):
+            answer: Mapping[str, Any] = self.client.describe_archive(ArchiveName=self.name)
+        return answer
+
+    def __repr__(self) -> str:
+        return f"<Archive {self.name} of bus {self.bus}>"
