@@ -99,7 +99,8 @@ def bars(
             where = [n + (i - (len(series) - 1) / 2) * thick for n, g in enumerate(groups.values()) if key in g]
             sizes = [g[key] for g in groups.values() if key in g]
             colors = [RED if ceiling and v > ceiling[0] else CYCLE[i % len(CYCLE)] for v in sizes]
-            drawn = axes.barh(where, sizes, height=thick * 0.88, color=colors, label=key)
+            drawn = axes.barh(where, sizes, height=thick * 0.88, color=colors)
+            axes.fill([], [], color=CYCLE[i % len(CYCLE)], label=key)  # for the legend: the first bar may be red
             axes.bar_label(drawn, labels=[say(v) for v in sizes], padding=4, color=INK)
         axes.set_yticks(range(len(groups)), list(groups))
         axes.invert_yaxis()

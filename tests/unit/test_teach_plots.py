@@ -97,3 +97,19 @@ def test_imports_stay_light() -> None:
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_the_legend_has_the_colours_of_the_series_also_where_the_first_bar_is_red(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown: list[Any] = []
+
+    def keep(figure: Any, says: str) -> plots.Picture:
+        shown.extend(handle.get_facecolor() for handle in figure.axes[0].get_legend().get_patches())
+        return plots.Picture(b"", says, 720)
+
+    monkeypatch.setattr(plots.Picture, "of", keep)
+    for first in (12, 2):  # over the ceiling, and under it
+        plots.bars({"a": {"x": first, "y": 3}}, label="n", ceiling=(10, "cap"))
+    assert shown[:2] == shown[2:]
+    assert shown[0] != shown[1]
