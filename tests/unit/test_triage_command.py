@@ -17,8 +17,7 @@ from typer.testing import CliRunner
 from labkit import Lab, LabError
 from labkit.cli import app
 from labkit.ops.triage import TriageError
-from labkit.ops.triage.command import Asked
-from labkit.ops.triage.places import account
+from labkit.ops.triage.command import Asked, account
 from labkit.work.dead_letters import bury
 from labkit.work.queues import Queue
 from tests.unit.test_triage_looks import until
@@ -167,7 +166,7 @@ def test_told_to_end_it_gives_back_what_it_holds(lab: Lab, dead: Queue, work: Qu
     process.send_signal(how)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 1
-    assert "interrupted after 1 letters; what was in hand is in work-dlq again" in err
+    assert "interrupted after 1 letter; what was in hand is in work-dlq again" in err
     assert (dead.depth().visible, dead.depth().in_flight) == (5, 0)
 
 

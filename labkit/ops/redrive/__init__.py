@@ -22,17 +22,18 @@ from labkit.ops.redrive import moves
 from labkit.ops.redrive.care import Care
 from labkit.ops.redrive.destinations import destination
 from labkit.ops.redrive.lanes import Lane, Step
+from labkit.ops.redrive.post import Destination
 from labkit.ops.redrive.routes import Refusal, Route, Routes
-from labkit.ops.redrive.sends import Destination
 from labkit.ops.triage import Progress, survey
 from labkit.ops.triage.holding import HOLD
-from labkit.ops.triage.letters import Failure, Letter, TriageError, Writer
+from labkit.ops.triage.letters import Failure, Letter, TriageError, Writer, counted
 from labkit.ops.triage.surveys import Survey, name_of
 from labkit.work.queues import Queue
 
 __all__ = ["Care", "Outcome", "Plan", "Step", "plan"]
 
 MOVE, SEND = "move task", "send, then delete"
+_REFUSALS, _MANY = 1_000, "Refused as well, for more reasons than are kept: look at one."  # kinds kept apart
 _HOW = {"queue": SEND, "function": "invoke, then delete", "state machine": "start, then delete"}
 
 Only = Collection[str] | str | None
@@ -80,7 +81,9 @@ class Outcome:
         stopped = [lane for lane in self.lanes if lane.step is not Step.DONE]
         if not stopped:
             return "; ".join(lane.says for lane in self.lanes) or "there was nothing to send"
-        return f"stopped: {stopped[0].says}; {self.sent} letters were sent, {self.left} stay in {stopped[0].queue.name}"
+        more, at_most = (" or more", "at most ") if any(lane.uncounted for lane in self.lanes) else ("", "")
+        left = f"{at_most}{self.left:,} stay in {stopped[0].queue.name}"
+        return f"stopped: {stopped[0].says}; sent: {counted(self.sent)}{more}, {left}"
 
 
 @dataclass
@@ -135,9 +138,8 @@ class Plan:
         def mine(letter: Letter) -> bool:
             return self.chosen(letter) and self.where(letter) == route
 
-        # A FIFO queue shows the letters of a group a few at a time: more than these can be of the lane.
-        more = self.survey.unseen if self.queue.fifo else 0
-        return Lane(self.queue, self.destinations[route], mine, letters + more, by_move=self.by_move)
+        unseen = self.survey.unseen if self.queue.fifo else 0
+        return Lane(self.queue, self.destinations[route], mine, letters, unseen=unseen, by_move=self.by_move)
 
 
 def plan(
@@ -173,13 +175,15 @@ def plan(
         route = routes.of(letter)
         if isinstance(route, Route):
             found.setdefault(route, Counter())[letter.failure] += 1
-        elif len(refusals) < 1_000:
-            refusals[letter.failure, name_of(letter.source), route.says] += 1
+        else:
+            key = (letter.failure, name_of(letter.source), route.says)
+            refusals[key if key in refusals or len(refusals) < _REFUSALS else (letter.failure, "", _MANY)] += 1
 
     seen = survey(queue, hold=hold, threads=threads, progress=progress, each=note, examples=examples)
     if wanted is not None and not found and not refusals and seen.total:
-        names = ", ".join(sorted({*map(str, seen.by_class()), *seen.counts}))
-        raise TriageError(f"{queue.name} holds no letters of {', '.join(sorted(wanted))}; there are {names}.")
+        raise TriageError(
+            f"{queue.name} holds no letters of {', '.join(sorted(wanted))}; there are {', '.join(seen.names())}."
+        )
     there: dict[Route, Destination] = {}
     for route in list(found):
         made = destination(route, queue, clients)
@@ -188,7 +192,10 @@ def plan(
         else:
             there[route] = made
     by_move = wanted is None and moves.possible(
-        _sources(queue), only_sqs=writers == {Writer.SQS}, lanes=len(found), complete=seen.complete and not refusals
+        1 if to else _sources(queue),
+        only_sqs=writers == {Writer.SQS},
+        lanes=len(found),
+        complete=seen.complete and not refusals,
     )
     refused = [Refused(*key[:2], count, key[2]) for key, count in sorted(refusals.items())]
     return Plan(queue, seen, found, refused, by_move and _is_queue(found), chosen, routes.of, there)
@@ -219,3 +226,6 @@ def _run(lane: Lane, care: Care) -> None:
         lane.run(care)
     except (LabError, BotoCoreError, ClientError) as error:
         lane.fail(str(error))
+    except BaseException as error:  # Ctrl-C, or what the caller's own functions raise
+        lane.fail("interrupted" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}")
+        raise

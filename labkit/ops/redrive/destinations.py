@@ -17,9 +17,10 @@ trace id in it, has to do.
 
 from __future__ import annotations
 
+from labkit.errors import LabError
 from labkit.ops.metrics import Clients
+from labkit.ops.redrive.post import Destination
 from labkit.ops.redrive.routes import Refusal, Route
-from labkit.ops.redrive.sends import Destination
 from labkit.ops.redrive.to_calls import ToFunction, ToMachine
 from labkit.ops.redrive.to_queues import ToQueue
 from labkit.ops.triage.letters import TriageError
@@ -40,11 +41,14 @@ def destination(route: Route, queue: Queue, clients: Clients | None) -> Destinat
         return ToMachine(clients.client("stepfunctions"), route.arn)
     except (BotoCoreError, ClientError) as error:
         return Refusal(f"The destination {route.arn.split(':')[-1]} does not answer: {error}")
-    except TriageError as error:
+    except LabError as error:
         return Refusal(str(error))
 
 
 def _queue(arn: str, beside: Queue) -> Queue:
     account, name = arn.split(":")[4:6]
     url = beside.client.get_queue_url(QueueName=name, QueueOwnerAWSAccountId=account)["QueueUrl"]
-    return Queue(beside.client, url, arn=arn)
+    found = Queue(beside.client, url)
+    if found.arn != arn:  # of the same name, in another Region
+        raise TriageError(f"The queue {arn} is not in reach: the one of that name here is {found.arn}.")
+    return found

@@ -23,11 +23,10 @@ from enum import StrEnum
 
 from labkit.ops.redrive import moves
 from labkit.ops.redrive.care import Care
-from labkit.ops.redrive.post import Grown, Post
-from labkit.ops.redrive.sends import Destination, Fate
+from labkit.ops.redrive.post import Destination, Fate, Grown, Post
 from labkit.ops.triage import check_looked_at
 from labkit.ops.triage.holding import Batch, Hold
-from labkit.ops.triage.letters import Letter, TriageError
+from labkit.ops.triage.letters import Letter, TriageError, counted
 from labkit.work.queues import Message, Queue
 
 _MARGIN = 15.0  # seconds for which a letter must still be hidden when it is sent: it is deleted within them
@@ -57,16 +56,19 @@ NEXT: dict[Step, frozenset[Step]] = {
 class Lane:
     """Letters of ``queue`` that ``chosen`` picks, on their way to ``to``; ``letters`` is how many there should be.
 
-    ``by_move``: whether a move task of SQS takes the rest. ``moved``: how many it has. ``says``: how it ended, in a
-    sentence. ``trail``: the steps taken.
+    ``unseen``: how many more may be there, in a FIFO queue, which shows the letters of a group a few at a time.
+    ``by_move``: whether a move task of SQS takes the rest. ``moved``: how many it has; ``uncounted``: perhaps more.
+    ``says``: how it ended, in a sentence. ``trail``: the steps taken.
     """
 
     queue: Queue
     to: Destination
     chosen: Callable[[Letter], bool]
     letters: int
+    unseen: int = 0
     by_move: bool = False
     moved: int = 0
+    uncounted: bool = False
     says: str = ""
     trail: list[Step] = field(default_factory=lambda: [Step.PLANNED])
 
@@ -75,6 +77,7 @@ class Lane:
         self._guard = threading.Lock()
         self._beside: Queue | None = None  # the destination's dead-letter queue, if it is another one
         self._back = ""
+        self._others = False  # whether letters have come that a move task would take along to the wrong place
         self._claimed = 0
 
     @property
@@ -114,7 +117,7 @@ class Lane:
             self._try_out(care)
         if self.step in (Step.PLANNED, Step.WATCH):
             self.enter(Step.REST)
-            if self.by_move:
+            if self.by_move and not self._others:
                 moves.rest(self, care)
             else:
                 self._rest(care)
@@ -122,6 +125,8 @@ class Lane:
     def _try_out(self, care: Care) -> None:
         """CANARY and WATCH: returns in WATCH if the canaries are well, else in DONE (nothing to send) or STOPPED."""
         self.enter(Step.CANARY)
+        if self._beside:
+            check_looked_at(self._beside)
         there = self.queue.depth().total
         with ExitStack() as stack:
             hold = stack.enter_context(Hold(self.queue, hold=care.hold, threads=1, clock=care.clock))
@@ -131,7 +136,6 @@ class Lane:
             self.enter(Step.WATCH)
             holds = [hold]
             if self._beside:
-                check_looked_at(self._beside)
                 holds.append(stack.enter_context(Hold(self._beside, hold=care.hold, threads=1, clock=care.clock)))
             self._watch(canaries, holds, there - len(canaries), care)
 
@@ -147,16 +151,16 @@ class Lane:
                 _drop(batch, mine)
                 hold.keep(batch)
             if not picked:
-                self.enter(Step.DONE, "there was nothing to send")
+                self.enter(Step.DONE, self.all_sent())
                 return []
+            self.to.ready()
             hold.check(picked, min(_MARGIN, care.hold / 3))
             gone = self.post.move(picked, self.to.try_out)
             _drop(picked, gone)
         finally:
             hold.keep(picked)
         if picked:
-            why = next(iter(self.post.kept), "no answer came")
-            self.enter(Step.STOPPED, f"a canary could not be sent to {self.to.name}: {why}")
+            self.enter(Step.STOPPED, f"a canary {next(iter(self.post.kept), 'was not sent')}")
         self._tell(care)
         return gone
 
@@ -197,10 +201,14 @@ class Lane:
             hold.keep(batch)
             for message in batch:
                 letter = Letter.of(message)
+                self._others = self._others or (hold.queue is self.queue and not self.chosen(letter))
                 if self.post.is_back(message):
                     return f"a canary is back in {hold.queue.name} ({letter.reason}): {self.to.name} still fails"
                 if new and not hold.queue.fifo and self.post.alike(letter):
-                    return f"{self.to.name} still fails: another letter has come to {hold.queue.name} ({letter.reason})"
+                    return (
+                        f"{self.to.name} may still fail: another letter has come to {hold.queue.name} "
+                        f"({letter.reason}), or somebody else's look has given it back"
+                    )
         return ""
 
     def _behind(self, left: int) -> str:
@@ -222,14 +230,23 @@ class Lane:
                     _drop(batch, self.post.move(mine, self.to.send))
                     self._tell(care)
 
-            hold.drain(decide, together=threads > 1, enough=lambda: bool(self._back) or self._claimed >= self.letters)
+            hold.drain(decide, together=threads > 1, enough=self._enough)
         if self._back:
             self.enter(Step.STOPPED, self._back)
         elif self.post.kept:
             why, count = next(iter(self.post.kept.items()))
-            self.enter(Step.STOPPED, f"{count} letters could not be sent to {self.to.name}: {why}")
+            self.enter(Step.STOPPED, f"{counted(count)} {why}")
         else:
-            self.enter(Step.DONE, f"{self.sent} letters were sent to {self.to.name}")
+            self.enter(Step.DONE, self.all_sent())
+
+    def _enough(self) -> bool:
+        return bool(self._back) or self._claimed >= self.letters + self.unseen or self.post.in_vain
+
+    def all_sent(self) -> str:
+        """A sentence: how many were sent, and how many of the plan were not there any more."""
+        missing = self.letters - self.sent
+        says = f"sent to {self.to.name}: {counted(self.sent)}"
+        return says if missing <= 0 else f"{says}; {missing} of the plan were gone, or in others' hands"
 
     def _mine(self, batch: Batch, grown: Grown) -> list[Message]:
         """The letters of ``batch`` to be sent now: none once a letter has come back, and no more than planned."""
@@ -241,7 +258,8 @@ class Lane:
             self._back = self._back or grown.says(self.sent)
             if self._back:
                 return []
-            mine = [message for message, letter in letters if self.chosen(letter)][: self.letters - self._claimed]
+            mine = [message for message, letter in letters if self.chosen(letter)]
+            mine = mine[: self.letters + self.unseen - self._claimed]
             self._claimed += len(mine)
             return mine
 

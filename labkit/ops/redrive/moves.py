@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from labkit.facts import facts
 from labkit.ops.redrive.care import Care
+from labkit.ops.redrive.to_calls import refusal
 from labkit.ops.triage import move_ended
+from labkit.ops.triage.letters import TriageError
 
 if TYPE_CHECKING:
     from labkit.ops.redrive.lanes import Lane
@@ -29,7 +31,13 @@ def rest(lane: Lane, care: Care) -> None:
     if care.rate:
         options["MaxNumberOfMessagesPerSecond"] = care.rate
     client = lane.queue.client
-    handle = client.start_message_move_task(**options)["TaskHandle"]
+    try:
+        handle = client.start_message_move_task(**options)["TaskHandle"]
+    except (BotoCoreError, ClientError) as error:
+        # No answer to one of the SDK's own tries may be behind any error but a refusal of the first.
+        lane.uncounted = not refusal(error) or error.response["ResponseMetadata"].get("RetryAttempts", 0) > 0
+        says = "whether a move task has begun is not known" if lane.uncounted else "no move task was begun"
+        raise TriageError(f"{says}: {error}") from error
     round_and_round: list[int] = []
 
     def look(task: dict[str, Any]) -> None:
@@ -44,6 +52,7 @@ def rest(lane: Lane, care: Care) -> None:
     try:
         task = move_ended(lane.queue, seconds=float(facts("sqs.move_task.max_duration")), each=look)
     except BaseException:
+        lane.uncounted = True  # it has moved more since the last look
         with contextlib.suppress(BotoCoreError, ClientError):  # over already, or no answer: it ends by itself then
             client.cancel_message_move_task(TaskHandle=handle)
         raise
@@ -54,9 +63,12 @@ def rest(lane: Lane, care: Care) -> None:
             Step.STOPPED, f"the move task is {task['Status']}: {task.get('FailureReason', 'cancelled by somebody')}"
         )
     else:
-        lane.enter(Step.DONE, f"{lane.sent} letters were sent to {lane.to.name}, all but the canary by a move task")
+        lane.enter(Step.DONE, f"{lane.all_sent()}, all but the canary by a move task")
 
 
 def possible(source_queues: int, *, only_sqs: bool, lanes: int, complete: bool) -> bool:
-    """Whether a move task may take the rest: SQS put all of it there, it goes to one place, and nothing is unseen."""
-    return source_queues > 0 and only_sqs and lanes == 1 and complete
+    """Whether a move task may take the rest: SQS put all of it there, it goes to one place, and nothing is unseen.
+
+    With several source queues a letter of another one may come meanwhile, and would be moved to the wrong queue.
+    """
+    return source_queues == 1 and only_sqs and lanes == 1 and complete

@@ -2,21 +2,71 @@
 
 Two calls are not one. Whatever comes between them (a crash, a lost answer, a delete that fails) leaves a letter in both
 queues and loses none, and both copies have the same ``ORIGINAL_MESSAGE_ID``.
+
+:class:`Destination` is what letters are sent to (:mod:`labkit.ops.redrive.destinations` has all kinds), :class:`Sent`
+what it says of each, :class:`Post` what follows from that.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
 
-from labkit.ops.redrive.sends import Sent
 from labkit.ops.triage.letters import Letter
 from labkit.work.dead_letters import ORIGINAL
 from labkit.work.entries import BatchError
 from labkit.work.queues import Message, Queue
 
 _RECENT = 10_000  # ids of copies that are recognised when they come back
+_WHYS = 100  # what became of letters, kept apart
+_IN_VAIN = 100  # letters in a row that the destination did not take: it takes none
+
+
+class Fate(Enum):
+    """What became of the canaries, as far as the destination shows it."""
+
+    WAITING = "not decided"
+    GONE = "handled, unless they are in a dead-letter queue"
+    FAILED = "failed"
+
+
+@dataclass
+class Sent:
+    """The outcome of one send, by the index of the letter.
+
+    ``done``: the id that the copy has (the letter may be deleted). ``unfit``: why this letter cannot be sent there at
+    all. ``refused``: why the destination did not take it (nothing was sent). ``unsure``: no answer came (it may have
+    been sent: the letter stays, and if it was, there is a double now).
+    """
+
+    done: dict[int, str] = field(default_factory=dict)
+    unfit: dict[int, str] = field(default_factory=dict)
+    refused: dict[int, str] = field(default_factory=dict)
+    unsure: dict[int, str] = field(default_factory=dict)
+
+
+class Destination(Protocol):
+    """What letters can be sent back to."""
+
+    name: str
+    arn: str
+
+    def send(self, letters: Sequence[tuple[Message, Letter]]) -> Sent: ...
+    def ready(self) -> None:
+        """Raise :class:`LabError` if canaries could not be watched. Called before they are sent; sends nothing."""
+
+    def try_out(self, letters: Sequence[tuple[Message, Letter]]) -> Sent:
+        """Send canaries, so that their fate can be seen."""
+
+    def fate(self) -> tuple[Fate, str]:
+        """What became of the canaries that were tried out last, and a sentence."""
+
+    def dead_letters(self) -> Queue | None:
+        """The queue that a canary comes back to if it fails, where the destination has one."""
+
 
 Send = Callable[[Sequence[tuple[Message, Letter]]], Sent]
 
@@ -24,18 +74,24 @@ Send = Callable[[Sequence[tuple[Message, Letter]]], Sent]
 class Post:
     """Letters of ``queue`` on their way to the destination called ``name``. Safe to use from many threads.
 
-    ``sent``: letters that were sent and deleted. ``kept``: letters that could not be sent, by why. ``doubles``: ids of
-    letters that may be in both queues now.
+    ``sent``: letters that were sent and deleted. ``kept``: how many were not, by what became of them ("could not be
+    sent to …"). ``doubles``: ids of letters that may be in both queues now.
     """
 
     def __init__(self, queue: Queue, name: str) -> None:
         self.queue, self.name = queue, name
         self.sent = 0
         self.kept: dict[str, int] = {}
+        self._failed = 0  # letters in a row that the destination did not take
         self._guard = threading.Lock()
-        self._recent: deque[str] = deque(maxlen=_RECENT)
+        self._recent: dict[str, None] = {}  # in the order in which they were sent
         self._kinds: set[tuple[str, str]] = set()
         self._unsure: set[str] = set()
+
+    @property
+    def in_vain(self) -> bool:
+        """Whether nothing gets through: the destination has taken none of so many letters in a row."""
+        return self._failed >= _IN_VAIN
 
     @property
     def doubles(self) -> list[str]:
@@ -48,7 +104,8 @@ class Post:
 
     def is_back(self, message: Message) -> bool:
         """Whether this is a copy that we have sent: SQS keeps its id, a worker notes it as the original's."""
-        return message.id in self._recent or message.attributes.get(ORIGINAL) in self._recent
+        with self._guard:
+            return message.id in self._recent or message.attributes.get(ORIGINAL) in self._recent
 
     def move(self, messages: Sequence[Message], send: Send) -> list[Message]:
         """Send, then delete what was sent. Returns what is gone from the dead-letter queue."""
@@ -58,27 +115,33 @@ class Post:
         sent = send(letters)
         gone = [letters[index][0] for index in sorted(sent.done)]
         with self._guard:
-            self._recent.extend(sent.done.values())
+            self._recent.update(dict.fromkeys(sent.done.values()))
+            while len(self._recent) > _RECENT:
+                del self._recent[next(iter(self._recent))]
             self._kinds.update((letters[index][1].reason, letters[index][1].source) for index in sent.done)
-            self._unsure.difference_update(letters[index][0].id for index in sent.refused)
-            for says in sent.refused.values():
-                self._keep(says)
+            self._failed = 0 if sent.done else self._failed + len(sent.refused) + len(sent.unsure)
+            for not_sent in (sent.unfit, sent.refused):
+                self._unsure.difference_update(letters[index][0].id for index in not_sent)
+                for says in not_sent.values():
+                    self._keep(f"could not be sent to {self.name}: {says}")
             for says in sent.unsure.values():
-                self._keep(f"no answer came ({says})")
-        left: set[int] = set()
+                self._keep(f"may have got to {self.name} and may be in both queues, no answer came: {says}")
+        left: dict[int, tuple[str, str]] = {}
         try:
             self.queue.delete(*gone)
         except BatchError as error:
-            left = set(error.failed)
+            left = error.failed
         gone = [message for index, message in enumerate(gone) if index not in left]
         with self._guard:
             self.sent += len(gone)
             self._unsure.difference_update(message.id for message in gone)
-            for _ in left:
-                self._keep(f"sent to {self.name}, but not deleted: they are in both queues")
+            for code, _ in left.values():
+                self._keep(f"got to {self.name} and may be in both queues, the delete failed: {code}")
         return gone
 
     def _keep(self, says: str) -> None:
+        if says not in self.kept and len(self.kept) >= _WHYS:
+            says = f"did not get to {self.name}, for other reasons"
         self.kept[says] = self.kept.get(says, 0) + 1
 
 

@@ -80,14 +80,16 @@ class Routes:
         if self._to:
             return self._to
         if letter.writer in (Writer.SQS, Writer.WORKER):
-            return Route(letter.source) if letter.source else Refusal("The letter names no source queue: say where to.")
+            route = Route(letter.source)
+            return route if route.kind == "queue" else Refusal("The letter names no source queue: say where to.")
         if letter.writer is Writer.RULE:
             key = (letter.source, letter.target)
             if key not in self._rules:
                 self._rules[key] = self._of_rule(*key)
             return self._rules[key]
         if letter.writer is Writer.DESTINATION:
-            return Route(letter.source) if Route(letter.source).kind else Refusal("The record names no function.")
+            route = Route(letter.source)
+            return route if route.kind == "function" else Refusal("The record names no function: say where to.")
         if letter.writer is Writer.FUNCTION:
             return Refusal("A function's dead letter does not say which function it was: say where to.")
         return Refusal("Nobody wrote down where this letter came from: say where to, after a look at it.")

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
+from labkit.ops.redrive.post import Fate, Sent
 from labkit.ops.redrive.routes import payload
-from labkit.ops.redrive.sends import Fate, Sent
-from labkit.ops.triage.letters import Letter, TriageError
+from labkit.ops.triage.letters import MOST_TEXT, Letter, TriageError
+from labkit.ops.triage.masking import masked
 from labkit.work.queues import Message, Queue
+
+if TYPE_CHECKING:
+    from botocore.exceptions import ClientError
 
 _LONGEST_CALL = 20  # seconds that a canary's synchronous call may take: below the read time-out of the client
 
 
 class ToFunction:
-    """A function. Its canaries are invoked synchronously, so its time-out must be below that of a call."""
+    """A function that exists. Its canaries are invoked synchronously, so its time-out must be below that of a call."""
 
     def __init__(self, client: Any, arn: str) -> None:
         self.client, self.arn = client, arn
         self.name = arn.split(":")[6] if arn.count(":") >= 6 else arn
+        self._timeout = int(client.get_function_configuration(FunctionName=arn).get("Timeout", 0))  # seconds
         self._failed = ""
 
     def dead_letters(self) -> Queue | None:
@@ -28,13 +33,14 @@ class ToFunction:
     def send(self, letters: Sequence[tuple[Message, Letter]]) -> Sent:
         return _one_by_one(letters, lambda message, letter: self._invoke(message, letter, "Event"))
 
-    def try_out(self, letters: Sequence[tuple[Message, Letter]]) -> Sent:
-        timeout = int(self.client.get_function_configuration(FunctionName=self.arn).get("Timeout", 0))
-        if timeout > _LONGEST_CALL:
+    def ready(self) -> None:
+        if self._timeout > _LONGEST_CALL:
             raise TriageError(
-                f"{self.name} may run for {timeout} s, and a canary is watched for {_LONGEST_CALL} s at most: call it "
-                "with one event by hand, then redrive without a canary."
+                f"{self.name} may run for {self._timeout} s, and a canary is watched for {_LONGEST_CALL} s at most: "
+                "call it with one event by hand, then redrive without a canary."
             )
+
+    def try_out(self, letters: Sequence[tuple[Message, Letter]]) -> Sent:
         self._failed = ""
         return _one_by_one(letters, lambda message, letter: self._invoke(message, letter, "RequestResponse"))
 
@@ -47,9 +53,7 @@ class ToFunction:
             raise TriageError("a canary before it failed")
         answer = self.client.invoke(FunctionName=self.arn, InvocationType=kind, Payload=event.encode())
         if error := answer.get("FunctionError"):
-            says = json.loads(answer["Payload"].read() or b"{}")
-            kind, text = (str(says.get(key, "")) for key in ("errorType", "errorMessage"))
-            self._failed = f"{self.name} failed ({error}): {kind} {text}"[:300]
+            self._failed = f"{self.name} failed ({error}): {_error(answer['Payload'].read())}"
             raise TriageError(self._failed)
         return str(answer["ResponseMetadata"].get("RequestId", ""))
 
@@ -68,6 +72,9 @@ class ToMachine:
 
     def dead_letters(self) -> Queue | None:
         return None
+
+    def ready(self) -> None:
+        """Nothing to ask: each execution tells its own fate."""
 
     def send(self, letters: Sequence[tuple[Message, Letter]]) -> Sent:
         return _one_by_one(letters, self._start)
@@ -95,8 +102,34 @@ class ToMachine:
         except ClientError as error:
             if error.response["Error"]["Code"] != "ExecutionAlreadyExists":
                 raise
-            return self.arn.replace(":stateMachine:", ":execution:") + f":{name}"  # from before a crash
+            before = self.arn.replace(":stateMachine:", ":execution:") + f":{name}"  # from before a crash
+            state = self.client.describe_execution(executionArn=before)["status"]
+            if state not in ("RUNNING", "PENDING_REDRIVE", "SUCCEEDED"):
+                raise TriageError(
+                    f"execution {name} of {self.name} is {state} already: redrive that one in Step Functions, then "
+                    "delete the letter"
+                ) from error
+            return before
         return str(answer["executionArn"])
+
+
+def refusal(error: Exception) -> TypeGuard[ClientError]:
+    """Whether botocore's ``error`` says that the call was not carried out."""
+    from botocore.exceptions import ClientError
+
+    metadata = error.response.get("ResponseMetadata", {}) if isinstance(error, ClientError) else {}
+    return isinstance(error, ClientError) and int(metadata.get("HTTPStatusCode", 0)) < 500
+
+
+def _error(payload: bytes) -> str:
+    """What a function says when it fails: by convention an object, but a runtime of one's own may say anything."""
+    try:
+        says: Any = json.loads(payload or b"{}")
+    except (ValueError, RecursionError):
+        says = payload.decode(errors="replace")
+    if isinstance(says, dict):
+        says = f"{says.get('errorType', '')} {says.get('errorMessage', '')}"
+    return masked(str(says)[:4_000], MOST_TEXT)
 
 
 def _one_by_one(letters: Sequence[tuple[Message, Letter]], call: Callable[[Message, Letter], str]) -> Sent:
@@ -106,10 +139,9 @@ def _one_by_one(letters: Sequence[tuple[Message, Letter]], call: Callable[[Messa
     for index, (message, letter) in enumerate(letters):
         try:
             sent.done[index] = call(message, letter)
-        except ClientError as error:
-            sent.refused[index] = str(error)
-        except BotoCoreError as error:
-            sent.unsure[index] = str(error)
+        except (BotoCoreError, ClientError) as error:
+            # After a fault of the service's own, as after no answer, nobody knows.
+            (sent.refused if refusal(error) else sent.unsure)[index] = str(error)
         except TriageError as error:
-            sent.refused[index] = str(error)
+            sent.unfit[index] = str(error)
     return sent

@@ -7,11 +7,13 @@ from typing import Any
 
 from labkit.facts import facts
 from labkit.models.sizes import batches, message_size
-from labkit.ops.redrive.sends import Fate, Sent
+from labkit.ops.redrive.post import Fate, Sent
 from labkit.ops.triage.letters import REASONS, Letter, TriageError, Writer
 from labkit.work.dead_letters import ORIGINAL
 from labkit.work.entries import checked
 from labkit.work.queues import Message, Queue
+
+_NOBODY_KNOWS = {"Unknown", "InternalError", "InternalFailure", "ServiceUnavailable"}
 
 
 class ToQueue:
@@ -23,7 +25,7 @@ class ToQueue:
         if queue.fifo and not source.fifo and not group:
             raise TriageError(f"The queue {queue.name} is FIFO, and the letters have no group: send them by hand.")
         self.queue, self.name, self.arn, self._group = queue, queue.name, queue.arn, group
-        self._most = 0  # messages in the queue after the canaries were sent
+        self._before = self._most = 0  # messages in the queue before the canaries were sent, and after
         self._taken = False
 
     def dead_letters(self) -> Queue | None:
@@ -32,20 +34,18 @@ class ToQueue:
     def send(self, letters: Sequence[tuple[Message, Letter]]) -> Sent:
         sent = Sent()
         entries: dict[int, dict[str, Any]] = {}
+        most_bytes = int(facts("sqs.batch.max_bytes"))
         for index, (message, letter) in enumerate(letters):
             made = entry(message, letter, fifo=self.queue.fifo, group=self._group)
             if isinstance(made, str):
-                sent.refused[index] = made
+                sent.unfit[index] = made
+            elif message_size(made) > most_bytes:
+                sent.unfit[index] = "with its mark the message would be larger than SQS takes"
             else:
                 entries[index] = made
         if self.queue.fifo:
-            self._in_order(entries, sent)
+            self._in_order([message.group or self._group for message, _ in letters], entries, sent)
             return sent
-        most_bytes = int(facts("sqs.batch.max_bytes"))
-        too_large = [index for index, one in entries.items() if message_size(one) > most_bytes]
-        for index in too_large:
-            sent.refused[index] = "with its mark the message would be larger than SQS takes"
-            del entries[index]
         for some in batches(
             list(entries),
             lambda index: message_size(entries[index]),
@@ -56,15 +56,14 @@ class ToQueue:
             self._call(some, entries, sent)
         return sent
 
-    def _in_order(self, entries: Mapping[int, dict[str, Any]], sent: Sent) -> None:
-        """One a call; after a failure the rest of its group stays, so that nothing overtakes."""
+    def _in_order(self, groups: Sequence[str], entries: Mapping[int, dict[str, Any]], sent: Sent) -> None:
+        """One a call; after a letter that cannot be sent the rest of its group stays, so that nothing overtakes."""
         stopped: set[str] = set()
-        for index, one in entries.items():
-            group = one["MessageGroupId"]
-            if group in stopped:
-                sent.refused[index] = "a letter before it in its group could not be sent"
-                continue
-            self._call([index], entries, sent)
+        for index, group in enumerate(groups):
+            if index in entries and group in stopped:
+                sent.unfit[index] = "a letter before it in its group could not be sent"
+            elif index in entries:
+                self._call([index], entries, sent)
             if index not in sent.done:
                 stopped.add(group)
 
@@ -77,12 +76,15 @@ class ToQueue:
         done, failed = checked(call, some)
         sent.done.update({index: str(answer["MessageId"]) for index, answer in done.items()})
         for index, (code, says) in failed.items():
-            (sent.unsure if code == "Unknown" else sent.refused)[index] = f"{code}: {says}"
+            # After a fault of SQS's own nobody knows; the SDK's tries before it may have had no answer either.
+            (sent.unsure if code in _NOBODY_KNOWS else sent.refused)[index] = f"{code}: {says}"
+
+    def ready(self) -> None:
+        self._before = self.queue.depth().total
 
     def try_out(self, letters: Sequence[tuple[Message, Letter]]) -> Sent:
-        before = self.queue.depth().total
         sent = self.send(letters)
-        self._most, self._taken = before + len(sent.done), False
+        self._most, self._taken = self._before + len(sent.done), False
         return sent
 
     def fate(self) -> tuple[Fate, str]:

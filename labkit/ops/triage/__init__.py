@@ -19,11 +19,13 @@ from typing import Any
 from labkit.ops.triage.holding import HOLD, Hold
 from labkit.ops.triage.letters import MOVED, UNKNOWN, Failure, Letter, TriageError
 from labkit.ops.triage.surveys import Example, Group, Survey
+from labkit.work.entries import passing
 from labkit.work.queues import Message, Queue
 
 __all__ = ["MOVED", "UNKNOWN", "Example", "Failure", "Group", "Letter", "Survey", "TriageError"]
 __all__ += ["check_looked_at", "held", "move_ended", "piles", "survey"]
 
+_SILENCE = 30.0  # seconds for which SQS may be silent about a move task that is under way
 Progress = Callable[[int, int], object]  # done, of how many (as far as known)
 
 
@@ -49,7 +51,7 @@ def survey(
     """Count what is in ``queue`` by class of failure, reason and source, and give everything back.
 
     ``hold``: seconds for which the messages are hidden, renewed while the look lasts; a look that is killed hides them
-    for no longer than that. ``at_most``: a sample of so many (a few more may be taken). ``examples``: how many of each
+    for no longer than that. ``at_most``: a sample of so many. ``examples``: how many of each
     group are kept, with their bodies if ``bodies`` (task tokens are masked). ``progress`` is called with the number of
     letters seen and the number that the queue held at the beginning, ``each`` with every letter.
 
@@ -130,11 +132,21 @@ def move_ended(
     """The newest move task out of ``queue`` once it is over, as ListMessageMoveTasks has it: see its ``Status``.
 
     ``each`` is given the task at every look. Raises :class:`TriageError` when there is none, or when it still runs
-    after ``seconds``.
+    after ``seconds``, and what boto3 does when SQS refuses to say, or has not answered for half a minute.
     """
+    from botocore.exceptions import BotoCoreError, ClientError
+
     end = time.monotonic() + seconds
+    answered = time.monotonic()
     while True:
-        tasks = queue.client.list_message_move_tasks(SourceArn=queue.arn).get("Results", [])
+        try:
+            tasks = queue.client.list_message_move_tasks(SourceArn=queue.arn).get("Results", [])
+        except (BotoCoreError, ClientError) as error:
+            if not passing(error) or time.monotonic() >= min(end, answered + _SILENCE):
+                raise
+            time.sleep(1)
+            continue
+        answered = time.monotonic()
         if not tasks:
             raise TriageError(f"no move task was ever started on {queue.name}.")
         task: dict[str, Any] = tasks[0]

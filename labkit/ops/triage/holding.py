@@ -102,7 +102,10 @@ class Hold:
                 f"{self.queue.name} could not be held: nothing renewed the visibility for {self.hold} s, and others "
                 "may have taken the same messages. None is lost: look again, and hold them longer."
             )
-        elif hidden := sum(troubles.values()):
+            troubles = {}
+        elif self._receipts:  # nobody decides about them here: what is gone was deleted elsewhere, or has expired
+            troubles = {code: count for code, count in troubles.items() if not _GONE.search(code)}
+        if hidden := sum(troubles.values()):
             what = next(iter(troubles))
             says = f"{hidden} messages of {self.queue.name} stay hidden for {self.hold} s, none is lost: {what}"
         if says and error is None:
@@ -122,8 +125,8 @@ class Hold:
                 f"{self.queue.name} is no longer held: nothing renewed the visibility in time. Hold them longer."
             )
 
-    def receive(self) -> Batch:
-        """Up to ten messages that are visible, none when there is none. They are not kept yet."""
+    def receive(self, limit: int = 10) -> Batch:
+        """Up to ``limit`` messages that are visible, none when there is none. They are not kept yet."""
         from botocore.exceptions import ClientError
 
         self.check()
@@ -132,7 +135,7 @@ class Hold:
             # One empty answer is not the end: a short poll asks only some of the servers. A long one asks all of them.
             for wait in (0, 1):
                 began, span = self._clock(), self._span()
-                if found := self.queue.receive(wait=wait, visibility=span):
+                if found := self.queue.receive(limit, wait=wait, visibility=span):
                     batch.extend(found)
                     batch.until = began + span
                     break
@@ -162,21 +165,28 @@ class Hold:
         together: bool = False,
         enough: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Receive until nothing is visible, ``at_most`` are taken (a few more may be) or ``enough()``, in all threads.
+        """Receive until nothing is visible, ``at_most`` are taken or ``enough()``, in all threads.
 
         ``decide`` is called with each batch, one call at a time, or with ``together`` in all threads at once. What it
         takes off the batch is decided; what is left is kept. An error, or Ctrl-C, ends the receiving; what has been
         received by then is given back with the rest.
         """
-        stop, guard, got = threading.Event(), contextlib.nullcontext() if together else threading.Lock(), [0]
+        stop, guard = threading.Event(), contextlib.nullcontext() if together else threading.Lock()
+        room, counting = [math.inf if at_most is None else at_most], threading.Lock()
 
         def take(_: int) -> None:
             try:
-                while not stop.is_set() and not enough() and (at_most is None or got[0] < at_most):
-                    batch = self.receive()
+                while not stop.is_set() and not enough():
+                    with counting:  # asked for is taken, until it is known better
+                        limit = int(min(room[0], 10))
+                        room[0] -= limit
+                    if not limit:
+                        return
+                    batch = self.receive(limit)
+                    with counting:
+                        room[0] += limit - len(batch)
                     if not batch:
                         return
-                    got[0] += len(batch)
                     try:
                         with guard:
                             decide(batch)

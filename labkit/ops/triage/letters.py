@@ -29,6 +29,7 @@ from enum import StrEnum
 from typing import Any
 
 from labkit.errors import LabError
+from labkit.ops.triage.masking import masked, plain
 from labkit.work.dead_letters import CODE, ORIGINAL, RECEIVES, SOURCE, TEXT, TRACE
 from labkit.work.queues import Message
 
@@ -36,6 +37,13 @@ MOVED = "moved by SQS"  # after too many receives; the reason is in some worker'
 UNKNOWN = "no reason given"
 RULE, TARGET = "RULE_ARN", "TARGET_ARN"
 MOST_TEXT = 300  # characters of an error text that triage keeps
+_MOST_READ = 4_000  # characters of it that are searched for task tokens: none is cut so that its rest looks like text
+_MOST_NAME = 2_048  # characters of a code or an ARN
+
+
+def counted(count: int) -> str:
+    """``count`` letters, in words."""
+    return f"{count:,} letter{'' if count == 1 else 's'}"
 
 
 class TriageError(LabError):
@@ -124,6 +132,7 @@ class Letter:
 
     ``source``: ARN of the queue, rule, bus or function that it comes from, "" where nobody says. ``target``: ARN that
     it could not be brought to. ``original``: the id under which this work was first set aside; doubles share it.
+    ``text``: what the error said, without task tokens (:func:`~labkit.ops.triage.masking.masked`).
     """
 
     id: str
@@ -143,14 +152,14 @@ class Letter:
         why = _why(message)
         return cls(
             id=message.id,
-            reason=why.reason,
-            source=why.source,
+            reason=plain(why.reason, _MOST_NAME) or UNKNOWN,
+            source=plain(why.source, _MOST_NAME),
             sent_at=message.sent_at,
             receives=message.receives,
             failure=why.failure,
             writer=why.writer,
-            text=why.text[:MOST_TEXT],
-            target=why.target,
+            text=masked(why.text[:_MOST_READ], MOST_TEXT),
+            target=plain(why.target, _MOST_NAME),
             original=_text(message.attributes, ORIGINAL) or message.id,
         )
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from labkit.ops.redrive import Outcome, Plan, Step
+from labkit.ops.triage.letters import counted
 from labkit.ops.triage.surveys import Group, Survey, moment
 from labkit.work.queues import Queue
 
@@ -18,9 +19,12 @@ def survey_lines(
 ) -> Iterator[str]:
     """The survey, group by group; ``only``: classes or reasons."""
     seen = "all that it holds" if survey.complete else f"{survey.unseen} more were not seen"
-    yield f"{queue.name}: {_letters(survey.total)} ({seen})"
+    yield f"{queue.name}: {counted(survey.total)} ({seen})"
     now = clock()
-    for group in _shown(survey, only):
+    shown = _shown(survey, only)
+    if only and not shown and survey.total:
+        yield f"        none of {', '.join(sorted(only))}; there are {', '.join(survey.names())}"
+    for group in shown:
         yield f"{group.letters:>7,}  {group.failure}: {group.reason}" + (
             f", from {group.origin}" if group.origin else ""
         )
@@ -39,7 +43,7 @@ def survey_lines(
 
 def plan_lines(plan: Plan) -> Iterator[str]:
     """What a redrive would do."""
-    yield f"A redrive would send {_letters(plan.letters)}:" if plan.letters else "A redrive would send nothing."
+    yield f"A redrive would send {counted(plan.letters)}:" if plan.letters else "A redrive would send nothing."
     for where, failure, count, how in plan.rows():
         yield f"{count:>7,}  {failure} → {where} ({how})"
     for one in plan.refused:
@@ -50,7 +54,7 @@ def outcome_lines(outcome: Outcome) -> Iterator[str]:
     """How a redrive ended, and which letters may be in both queues."""
     yield f"{outcome.says[:1].upper()}{outcome.says[1:]}."
     for lane in outcome.lanes:
-        yield f"         {lane.to.name}: {_letters(lane.sent)}, {' → '.join(lane.trail)}"
+        yield f"         {lane.to.name}: {counted(lane.sent)}, {' → '.join(lane.trail)}"
     if outcome.doubles:
         yield f"         may be in both queues (same ORIGINAL_MESSAGE_ID): {', '.join(outcome.doubles[:10])}"
 
@@ -114,10 +118,6 @@ def _group(group: Group) -> dict[str, Any]:
 
 def _shown(survey: Survey, only: Collection[str]) -> list[Group]:
     return [group for group in survey.groups() if not only or group.failure in only or group.reason in only]
-
-
-def _letters(count: int) -> str:
-    return f"{count:,} letter{'' if count == 1 else 's'}"
 
 
 def _ago(seconds: float) -> str:

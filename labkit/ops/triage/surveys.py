@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from labkit.ops.triage.letters import Failure, Letter
-from labkit.ops.triage.masking import masked, masked_body
+from labkit.ops.triage.masking import masked, masked_body, plain
 from labkit.ops.triage.remedies import Remedy, remedy
 from labkit.work.queues import Depth, Queue
 
@@ -131,6 +131,10 @@ class Survey:
         """Reason and count, the most frequent first; equals by name."""
         return sorted(self.counts.items(), key=lambda item: (-item[1], item[0]))
 
+    def names(self) -> list[str]:
+        """The classes and reasons that there are, sorted: what a choice of letters can name."""
+        return sorted({*map(str, self.by_class()), *self.counts})
+
     def groups(self) -> list[Group]:
         """The groups, largest first; equals by name."""
         return sorted(self._groups.values(), key=lambda one: (-one.letters, one.failure, one.reason, one.source))
@@ -215,5 +219,5 @@ def trace_of(body: str) -> str:
         for step in path:
             inner = inner.get(step) if isinstance(inner, Mapping) else None
         if isinstance(inner, Mapping) and isinstance(found := inner.get("trace_id"), str):
-            return found[:_MOST_NAME]
+            return plain(found, _MOST_NAME)
     return ""
