@@ -239,6 +239,8 @@ def trace(
         return
     from rich.console import Console
 
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that has no bars shows question marks
     console = Console()
     for each in found:
         console.print(each.tree())

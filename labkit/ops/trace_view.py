@@ -20,7 +20,7 @@ from labkit.ops.tracing import TraceError
 if TYPE_CHECKING:
     from rich.tree import Tree
 
-__all__ = ["Row", "Trace", "find", "gather"]
+__all__ = ["Row", "Trace", "find", "gather", "plain"]
 
 _SHOWN = (  # attributes that say what happened, and what they are called in a line
     ("labkit.outcome", ""),
@@ -31,7 +31,9 @@ _SHOWN = (  # attributes that say what happened, and what they are called in a l
     ("gen_ai.usage.input_tokens", "in"),
     ("gen_ai.usage.output_tokens", "out"),
 )
+_DEEPEST = 20  # levels that the tree goes to the right; a terminal is no wider
 _HEX = re.compile("[0-9a-f]{32}")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,10 @@ class Trace:
         if not self.records:
             raise TraceError(f"trace {trace_id} has no spans.")
         self.began = min(each.began for each in self.records)
-        self.ended = max(each.ended for each in self.records)
+        self.ended = max(max(each.began, each.ended) for each in self.records)  # a clock may have been set back
+        self._below: dict[str, list[Record]] = defaultdict(list)
+        for each in self.records:
+            self._below[each.parent_id].append(each)
         self.rows = list(self._walk())
 
     @property
@@ -67,7 +72,7 @@ class Trace:
         return list(dict.fromkeys(each.work for each in self.records if each.work))
 
     def children(self, of: Record) -> list[Record]:
-        return [each for each in self.records if each.parent_id == of.span_id and each is not of]
+        return [each for each in self._below.get(of.span_id, ()) if each is not of]
 
     def own_seconds(self, of: Record) -> float:
         """The seconds of a span in which none of its children was at work: where the time really went."""
@@ -76,7 +81,7 @@ class Trace:
             start, end = max(each.began, until), min(each.ended, of.ended)
             if end > start:
                 covered, until = covered + end - start, end
-        return (of.ended - of.began - covered) / 1e9
+        return max(0, of.ended - of.began - covered) / 1e9
 
     def tree(self) -> Tree:
         """For rich: a line for each span."""
@@ -84,20 +89,23 @@ class Trace:
         from rich.tree import Tree
 
         head = f"trace {self.trace_id}, {_spans(len(self.records))}, {_long(self.seconds)}"
-        top = Tree(Text(head + (f", about {', '.join(self.works)}" if self.works else "")))
+        top = Tree(Text(plain(head + (f", about {', '.join(self.works)}" if self.works else ""))))
         at = [top]
         for row in self.rows:
-            line = Text(row.record.name, style="bold red" if row.record.status == "error" else "bold")
+            line = Text(plain(row.record.name), style="bold red" if row.record.status == "error" else "bold")
             line.append(f"  {_long(row.record.seconds)}", style="not bold cyan")
             line.append(f"  {says(row)}", style="not bold dim")
-            del at[row.depth + 1 :]
+            if row.depth >= _DEEPEST:
+                line = Text(f"({row.depth} deep) ", style="dim") + line
+            del at[min(row.depth, _DEEPEST) + 1 :]
             at.append(at[-1].add(line))
         return top
 
     def waterfall(self, width: int = 100) -> list[str]:
         """Lines of text: the name of each span, and a bar from its beginning to its end."""
-        names = [f"{'  ' * row.depth}{row.record.name}" for row in self.rows]
-        left = min(max(map(len, names)), max(20, width // 2))
+        most = max(20, width // 2)
+        names = [f"{'  ' * min(row.depth, most // 4)}{plain(row.record.name)}" for row in self.rows]
+        left = min(max(map(len, names)), most)
         room = max(10, width - left - 12)
         total = max(self.seconds, 1e-9)
         lines = []
@@ -165,7 +173,7 @@ def says(row: Row) -> str:
     parts = [record.service] if record.service else []
     for key, called in _SHOWN:
         value = record.attributes.get(key)
-        if value is None or (key == "labkit.receives" and value == 1) or value == record.attributes.get("_"):
+        if value is None or (key == "labkit.receives" and value == 1):
             continue
         if key == "error.type" and value == record.attributes.get("labkit.outcome"):
             continue
@@ -176,7 +184,12 @@ def says(row: Row) -> str:
         parts.append(f"linked with {len(elsewhere)} other{'s' if len(elsewhere) > 1 else ''}")
     if row.orphan:
         parts.append("its parent is not here")
-    return ", ".join(parts)
+    return plain(", ".join(parts))
+
+
+def plain(text: str) -> str:
+    """Without what steers a terminal, or turns the rest of a line around: names come out of messages."""
+    return _CONTROL.sub("\ufffd", text)
 
 
 def gather(records: Iterable[Record]) -> list[Trace]:
@@ -200,7 +213,7 @@ def find(records: Iterable[Record], wanted: str) -> list[Trace]:
     if _HEX.fullmatch(wanted.lower()):
         ids: Sequence[str] = [wanted.lower()]
     else:
-        ids = sorted({each.trace_id for each in held if each.work == wanted})
+        ids = sorted({each.trace_id for each in held if wanted and each.work == wanted})
     found = gather(each for each in held if each.trace_id in ids)
     if not found:
         raise TraceError(
@@ -215,6 +228,8 @@ def _spans(count: int) -> str:
 
 
 def _long(seconds: float) -> str:
+    if seconds < 0:  # by the clock; it ended before it began
+        return f"-{_long(-seconds)}"
     if seconds < 0.001:
         return f"{seconds * 1e6:.0f} µs"
     if seconds < 1:

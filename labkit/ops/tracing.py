@@ -64,6 +64,7 @@ R = TypeVar("R")
 _WITHIN = 2.0  # seconds for what still waits at the end
 _LIKE_A_TOKEN = re.compile(r"[\w/+=-]{32,}")
 _MOST_TEXT = 200  # characters of an exception's text
+_LONGEST = 4_096  # characters of a name or an attribute, unless OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT says otherwise
 
 
 class TraceError(LabError):
@@ -97,7 +98,7 @@ class Tracing(Closing):
             raise TraceError(f"traces cannot be made so: {error}") from error
         try:
             from opentelemetry.sdk.resources import Resource
-            from opentelemetry.sdk.trace import TracerProvider
+            from opentelemetry.sdk.trace import SpanLimits, TracerProvider
             from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
             from labkit.ops.spans import bridge
@@ -108,11 +109,21 @@ class Tracing(Closing):
         self._here = bridge
         # The environment's OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME count as anywhere.
         resource = Resource.create({"service.name": os.environ.get("OTEL_SERVICE_NAME") or service})
+        try:  # OpenTelemetry's own limit is none, and one span could fill a file
+            limits = SpanLimits(
+                max_attribute_length=None if os.environ.get("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT") else _LONGEST
+            )
+        except ValueError as error:
+            raise TraceError(f"traces cannot be made with this environment: {error}.") from error
         self.provider: TracerProvider = TracerProvider(
-            sampler=ParentBased(TraceIdRatioBased(share)), resource=resource, shutdown_on_exit=False
+            sampler=ParentBased(TraceIdRatioBased(share)),
+            resource=resource,
+            shutdown_on_exit=False,
+            span_limits=limits,
         )
         self.tracer: Tracer = self.provider.get_tracer("labkit")
         self._kept = Kept() if keep else None
+        self._closed = False
         self.queues = [Queued(exporter) for exporter in to]
         for processor in ([self._kept] if self._kept else []) + self.queues:
             self.provider.add_span_processor(processor)
@@ -179,11 +190,17 @@ class Tracing(Closing):
         at: int | None = None,
         root: bool = False,
     ) -> Span:
-        """A span that somebody ends later; it is not made the current one. ``at``: nanoseconds since the epoch."""
+        """A span that somebody ends later; it is not made the current one. ``at``: nanoseconds since the epoch. What
+        is no kind of OpenTelemetry's is "internal": no step fails for it."""
         here = self._here
         context = here.NOWHERE if root else here.within(parent) if parent else None
         return self.tracer.start_span(
-            name, context=context, kind=here.KINDS[kind], attributes=attributes, links=list(links), start_time=at
+            str(name)[:_LONGEST].encode(errors="replace").decode(),  # no UTF-8: a collector's whole batch would be lost
+            context=context,
+            kind=here.KINDS.get(kind, here.KINDS["internal"]),
+            attributes=attributes,
+            links=list(links),
+            start_time=at,
         )
 
     def fails(self, span: Span, error: BaseException) -> None:
@@ -193,7 +210,8 @@ class Tracing(Closing):
         name = type(error).__qualname__
         noted = {"exception.type": name}
         if self.texts:
-            noted["exception.message"] = _LIKE_A_TOKEN.sub("«token»", said(error, _MOST_TEXT))
+            # Replaced before it is cut: half a token does not look like one.
+            noted["exception.message"] = _LIKE_A_TOKEN.sub("«token»", said(error, _LONGEST))[:_MOST_TEXT]
         span.set_attribute("error.type", name)
         span.add_event("exception", noted)
         span.set_status(StatusCode.ERROR, name)
@@ -266,8 +284,11 @@ class Tracing(Closing):
         return all(well)
 
     def close(self) -> None:
-        """Export what has ended, and end the threads, within seconds; what hangs then is left. Twice is harmless."""
-        for queue in self.queues:
+        """Export what has ended, and end the threads, within seconds; what hangs then is left. Closed twice, it waits
+        once."""
+        queues = [] if self._closed else self.queues
+        self._closed = True
+        for queue in queues:
             queue.close(_WITHIN)
 
     def __repr__(self) -> str:

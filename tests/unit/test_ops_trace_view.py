@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +142,43 @@ def test_a_trace_is_found_by_w3cs_id_by_a_header_and_by_the_works_name() -> None
     assert [each.trace_id for each in find(held, "conv-1-step-1")] == [T, replay]  # the replay, too
 
 
+def test_no_name_is_no_work() -> None:
+    nameless = span("receive", 0, 1, attributes={"labkit.work": ""})
+    for wanted in ("", "  "):
+        with pytest.raises(TraceError, match="no span of"):
+            find([nameless], wanted)
+
+
+def test_a_name_out_of_a_message_steers_no_terminal() -> None:
+    bad = "x\x1b]0;title\x07\x1b[2J\ny\u202e"
+    trace = Trace(T, [span(bad, 0, 1, service=bad, attributes={"labkit.work": bad, "labkit.outcome": bad})])
+    for text in (drawn(trace), "\n".join(trace.waterfall()), trace_view.says(trace.rows[0])):
+        assert not set(text) & set("\x1b\x07\u202e")
+    assert len(trace.waterfall()) == 1
+
+
+def test_a_clock_that_was_set_back() -> None:
+    trace = Trace(T, [span("back", 10, 4), span("child", 11, 12, "back")])
+    assert trace.seconds == 2
+    assert trace.own_seconds(trace.records[0]) == 0
+    assert trace.waterfall()[0].endswith(" -6.0 s")
+    assert Trace(T, [span("back", 10, 4)]).seconds == 0
+
+
+def test_a_deep_trace_keeps_its_names() -> None:
+    trace = Trace(T, [span(f"step-{n}", n, n + 1, f"step-{n - 1}" if n else "") for n in range(60)])
+    assert [row.depth for row in trace.rows] == list(range(60))
+    for text in (drawn(trace), "\n".join(trace.waterfall(80))):
+        assert all(f"step-{n}" in text for n in range(60))
+    assert "(59 deep) step-59" in drawn(trace)
+
+
+def test_own_seconds_of_a_large_trace_look_at_ones_own_children_alone() -> None:
+    trace = Trace(T, [span("top", 0, 1), *(span(f"s{n}", 0, 1, "top") for n in range(50))])
+    trace.records = []  # not gone through again for each
+    assert len(trace.children(span("top", 0, 1))) == 50
+
+
 @pytest.mark.parametrize("wanted", ["nobody", "f" * 32, "", "conv-1", T[:-1]])
 def test_what_is_not_there_is_said(wanted: str) -> None:
     with pytest.raises(TraceError, match=r"no span of .* in the 5 spans here"):
@@ -181,6 +221,13 @@ def test_the_command_speaks_json(files: Path) -> None:
     assert code == 0
     assert [(each["name"], each["depth"]) for each in trace["spans"]] == [("process", 0), ("chat nova", 1)]
     assert run(trace["trace_id"], "--json")[1] == said
+
+
+def test_the_command_writes_to_a_terminal_without_bars(files: Path) -> None:
+    command = [sys.executable, "-m", "labkit.cli", "trace", "conv-1-step-1", "--file", str(files)]
+    done = subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"chat nova" in done.stdout
 
 
 def test_the_command_says_what_is_missing(files: Path) -> None:

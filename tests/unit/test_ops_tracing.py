@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import math
 import subprocess
 import sys
 import threading
@@ -16,7 +18,9 @@ import pytest
 from labkit import Lab
 from labkit.control import trace_context
 from labkit.control.bus import Published, PublishError
+from labkit.control.definitions import MachineError
 from labkit.control.envelope import Envelope
+from labkit.facts import facts
 from labkit.ops.spans import sends as tracing_sends
 from labkit.ops.spans.record import Record, read_line
 from labkit.ops.spans.sdk import line
@@ -93,6 +97,39 @@ def test_texts_of_exceptions_are_recorded_when_asked_for_and_without_tokens() ->
     assert note.attributes["exception.message"].startswith("hello «token» x x")
     assert len(note.attributes["exception.message"]) <= 200
     assert TOKEN not in repr(found)
+
+
+def test_a_token_that_is_cut_is_none_of_it_recorded() -> None:
+    with Tracing("test", keep=True, texts=True) as tracing:
+        with contextlib.suppress(ValueError), tracing.span("one"):
+            raise ValueError("x " * 95 + TOKEN)  # 200 characters end within the token
+        (note,) = tracing.records()[0].notes
+    assert TOKEN[:8] not in note.attributes["exception.message"]
+    assert note.attributes["exception.message"].endswith("«token»")
+
+
+def test_a_span_is_bounded_and_odd_names_and_kinds_are_spans(tracing: Tracing) -> None:
+    odd: Any = None
+    with tracing.span("x" * 100_000, text="y" * 1_000_000, kind="bogus"), tracing.span(odd):
+        pass
+    inner, outer = tracing.records()
+    assert (inner.name, outer.kind) == ("None", "internal")
+    assert len(outer.name) == len(outer.attributes["text"]) == 4_096
+
+
+@pytest.mark.parametrize("name", ["OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT"])
+def test_limits_that_are_none_are_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "many")
+    with pytest.raises(TraceError, match=name):
+        Tracing("test")
+
+
+def test_the_users_own_limit_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "5")
+    with Tracing("test", keep=True) as tracing:
+        with tracing.span("one", text="123456789"):
+            pass
+        assert tracing.records()[0].attributes["text"] == "12345"
 
 
 def test_no_secret_gets_into_a_span(tracing: Tracing) -> None:
@@ -306,6 +343,45 @@ def test_a_machine_is_started_with_it_unless_the_input_has_one(tracing: Tracing)
     assert span.attributes["labkit.execution"] == "arn:execution"
 
 
+def test_what_only_the_context_would_make_too_large_goes_without(tracing: Tracing) -> None:
+    queue, bus = FakeQueue(), FakeBus()
+    most = int(facts("sqs.message.max_bytes"))
+    tracing.send(queue, "x" * most)  # type: ignore[arg-type]
+    assert queue.sent[0][1]["MessageAttributes"] == {}
+    full = envelope()
+    full = full.model_copy(update={"payload": {"x": "y" * (most - full.size())}})
+    tracing.send(queue, full)  # type: ignore[arg-type]
+    assert len(queue.sent[1][0].encode()) <= most
+    assert queue.sent[1][1]["MessageAttributes"] == {}
+    tracing.publish(bus, [full])  # type: ignore[arg-type]
+    tracing.publish(bus, [full, envelope(2)])  # type: ignore[arg-type]
+    assert [bool(each.traceparent) for each in bus.sent] == [False, False, True]
+    given: list[Any] = []
+
+    def begun(input: Any, name: str | None = None) -> Any:
+        given.append(input)
+        return SimpleNamespace(arn="arn:execution")
+
+    machine: Any = SimpleNamespace(name="m", arn="arn:machine", start=begun)
+    tracing.start(machine, {"x": "y" * (int(facts("sfn.payload.max_bytes")) - 10)})
+    assert set(given[0]) == {"x"}
+
+
+@pytest.mark.parametrize("input", ["[1]", "null", '"text"', '{"a": 2}'])
+def test_a_name_that_somebody_elses_execution_has_is_refused_as_ever(tracing: Tracing, input: str) -> None:
+    refused = MachineError("it exists")
+    refused.code = "ExecutionAlreadyExists"
+
+    def begun(input: Any, name: str | None = None) -> Any:
+        raise refused
+
+    running = SimpleNamespace(describe=lambda: {"status": "RUNNING", "input": input})
+    machine: Any = SimpleNamespace(name="m", arn="arn:machine", start=begun, execution=lambda name: running)
+    with pytest.raises(MachineError) as raised:
+        tracing.start(machine, {"a": 1}, name="taken")
+    assert raised.value is refused
+
+
 @pytest.mark.parametrize(
     "body", [None, 5, "text", [], {}, {"detail": 3}, {"trace_id": 7}, {"detail": {"trace_id": None}}]
 )
@@ -380,3 +456,39 @@ def test_what_is_written_is_what_protobufs_own_json_reads(tracing: Tracing) -> N
 )  # fmt: skip
 def test_lines_that_are_none_are_skipped(text: str) -> None:
     assert list(read_line(text)) == []
+
+
+def test_numbers_and_bytes_that_json_has_not(tracing: Tracing) -> None:
+    with tracing.span("odd", nan=math.nan, inf=-math.inf, raw=b"\x00\xff"):
+        pass
+    assert tracing._kept is not None
+    text = line(list(tracing._kept._spans))
+
+    def none(name: str) -> None:
+        raise AssertionError(f"{name} is no JSON")
+
+    json.loads(text, parse_constant=none)
+    (span,) = read_line(text)
+    assert math.isnan(span.attributes["nan"])
+    assert (span.attributes["inf"], span.attributes["raw"]) == (-math.inf, b"\x00\xff")
+
+
+def one(**fields: Any) -> str:
+    span = {"traceId": "A" * 32, "spanId": "B" * 16, "name": "x", "startTimeUnixNano": "1", "endTimeUnixNano": "2"}
+    return json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span | fields]}]}]}, separators=(",", ":"))
+
+
+def test_ids_in_capitals_are_the_same_ids() -> None:
+    (span,) = read_line(one(parentSpanId="C" * 16, links=[{"traceId": "D" * 32, "spanId": "E" * 16}]))
+    assert (span.trace_id, span.span_id, span.parent_id) == ("a" * 32, "b" * 16, "c" * 16)
+    assert (span.links[0].trace_id, span.links[0].span_id) == ("d" * 32, "e" * 16)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"startTimeUnixNano": "9" * 400}, {"endTimeUnixNano": "-1"}, {"status": {"code": 9}}, {"attributes": None},
+     {"kind": 77}, {"events": [{"name": "x", "timeUnixNano": "9" * 30}]}],
+)  # fmt: skip
+def test_spans_that_cannot_be_are_skipped(fields: dict[str, Any]) -> None:
+    assert list(read_line(one())) != []
+    assert list(read_line(one(**fields))) == []

@@ -121,6 +121,21 @@ def test_an_exporter_that_hangs_delays_nobody_and_loses_only_what_is_its() -> No
     assert len(stuck.names) + hung.dropped == tracing_export.QUEUE + 2 * tracing_export.BATCH
 
 
+def test_closed_twice_it_waits_once_for_what_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+    tracing = Tracing("test", to=[Sink()])
+    close = tracing.queues[0].close
+
+    def counted(seconds: float) -> bool:
+        asked.append(seconds)
+        return close(seconds)
+
+    monkeypatch.setattr(tracing.queues[0], "close", counted)
+    with tracing:
+        tracing.close()
+    assert len(asked) == 1
+
+
 def test_an_exporter_that_fails_is_told_of_once_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     fails = iter([True, True, False])
 
@@ -204,10 +219,14 @@ def test_a_half_line_at_the_end_is_skipped(tmp_path: Path) -> None:
 
 
 def test_files_are_bounded_and_the_oldest_go(tmp_path: Path) -> None:
+    (tmp_path / "mine.jsonl").write_text("x" * 9_000 + "\n")  # somebody's own, in a folder that was named
+    os.utime(tmp_path / "mine.jsonl", (1, 1))
     exporter = write(tmp_path, *(f"s{n:02d}" for n in range(30)), most=1_500, keep=3)
     assert len(exporter.files) > 5
+    (tmp_path / "mine.jsonl").unlink()
     left = sorted(tmp_path.iterdir())
-    assert left == sorted(exporter.files[-3:])
+    assert left == sorted(exporter.files[-len(left) :])
+    assert sum(each.stat().st_size for each in left) <= 1_500 * (3 + 1)
     assert all(each.stat().st_size <= 1_500 for each in left)
     assert [each.name for each in tracing_files.read(tmp_path)][-1] == "s29"
     assert all(each.stat().st_mode & 0o077 == 0 for each in left)  # nobody else's to read
@@ -217,6 +236,59 @@ def test_a_line_larger_than_a_file_may_be_is_written_all_the_same(tmp_path: Path
     exporter = write(tmp_path, "x" * 3_000, "y", most=1_000)
     assert [len(each.name) for each in tracing_files.read(tmp_path)] == [3_000, 1]
     assert len(exporter.files) == 2
+
+
+def test_a_hundred_processes_with_a_little_each_lose_nothing(tmp_path: Path) -> None:
+    for n in range(100):
+        write(tmp_path, f"s{n}")
+    assert len(list(tracing_files.read(tmp_path))) == 100
+
+
+def test_small_files_do_not_become_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracing_files, "_MANY", 5)
+    for n in range(8):
+        write(tmp_path, f"s{n}")
+    assert [each.name for each in tracing_files.read(tmp_path)] == [f"s{n}" for n in range(3, 8)]
+
+
+def test_a_full_disk_costs_the_spans_and_they_are_counted(tmp_path: Path) -> None:
+    script = (
+        "import resource, sys; from pathlib import Path; from labkit.ops.tracing import Tracing\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (700, 700))\n"
+        "tracing = Tracing.open('full', folder=Path(sys.argv[1]), environ={})\n"
+        "for n in range(4):\n"
+        "    with tracing.span(f's{n}'): pass\n"
+        "    assert tracing.flush(30)\n"
+        "tracing.close(); tracing.close()\n"
+        "print(tracing.queues[0].sent, tracing.queues[0].failed)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, capture_output=True, text=True)
+    sent, failed = map(int, done.stdout.split())
+    assert failed > 0
+    assert sent + failed == 4
+    assert len(list(tracing_files.read(tmp_path))) == sent
+
+
+def test_what_else_is_in_a_folder_is_passed_over(tmp_path: Path) -> None:
+    write(tmp_path, "one")
+    (tmp_path / "folder.jsonl").mkdir()
+    (tmp_path / "nowhere.jsonl").symlink_to(tmp_path / "none")
+    (tmp_path / "junk.jsonl").write_bytes(bytes(range(256)) * 100)
+    assert [each.name for each in tracing_files.read(tmp_path)] == ["one"]
+
+
+def test_a_name_that_no_utf8_can_hold_costs_no_batch() -> None:
+    with Collector() as collector:
+        exporter = otlp({"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url})
+        assert exporter is not None
+        tracing = Tracing("test", to=[exporter])
+        for n in range(3):
+            with tracing.span("\ud800" if n == 1 else f"s{n}"):  # which is no UTF-8
+                pass
+        assert tracing.flush(30)
+        tracing.close()
+    assert (tracing.queues[0].sent, tracing.queues[0].failed) == (3, 0)
+    assert [name for _, name in collector.spans] == ["s0", "?", "s2"]
 
 
 def test_a_file_that_somebody_has_deleted_is_begun_anew(tmp_path: Path) -> None:

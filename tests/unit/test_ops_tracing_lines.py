@@ -163,6 +163,68 @@ def test_it_is_posted_where_there_is_a_collector_and_a_dead_one_costs_nothing(mo
     assert answer == {"batchItemFailures": []}
 
 
+def fails(text: str) -> None:
+    raise BrokenPipeError
+
+
+def test_a_line_that_cannot_be_written_costs_no_record(capsys: pytest.CaptureFixture[str]) -> None:
+    trace = Lines("researcher", write=fails)
+    with trace.invocation(event(None)), trace.span("inner"):
+        pass
+    assert "spans were not written: BrokenPipeError" in capsys.readouterr().err
+
+
+def test_a_name_that_no_utf8_can_hold_is_printed_all_the_same() -> None:
+    script = (
+        "import json; from labkit.ops.spans.lines import Lines\n"
+        "trace = Lines('f')\n"
+        "with trace.invocation({'Records': [{}]}):\n"
+        "    assert trace.each(lambda record: 'done')({'body': json.dumps({'trace_id': '\\ud800'})}) == 'done'\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    (first, _) = [span for text in done.stdout.splitlines() for span in read_line(text)]
+    assert first.work == "?"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [{"messageAttributes": "x"}, {"messageAttributes": [1]}, {"attributes": {"ApproximateReceiveCount": "9" * 5_000}}],
+)
+def test_records_that_no_queue_sends_are_handled(raw: dict[str, Any]) -> None:
+    trace = Lines("f", write=lambda text: None)
+    with trace.invocation({"Records": [raw]}):
+        assert trace.each(lambda record: "done")(raw) == "done"
+
+
+def test_without_an_invocation_spans_do_not_pile_up() -> None:
+    trace = Lines("f", write=lambda text: None)
+    for _ in range(600):
+        with trace.span("one"):
+            pass
+    assert len(trace._ended) == 500
+
+
+def test_a_collector_that_cannot_be_looked_up_in_time_delays_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, answered = threading.Event(), threading.Event()
+
+    def hangs(*args: Any, **options: Any) -> Any:
+        asked.set()
+        answered.wait(60)
+        raise OSError("too late")
+
+    monkeypatch.setattr("urllib.request.urlopen", hangs)
+    monkeypatch.setattr("labkit.ops.spans.lines._PATIENCE", 0.05)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318")
+    _, answer = run(event(TraceContext.root()), lambda record: None)
+    assert answer == {"batchItemFailures": []}
+    assert asked.wait(30)
+    assert not answered.is_set()  # it is still looking, and the function is done
+    answered.set()
+    for thread in threading.enumerate():
+        if thread.name == "labkit-traces":
+            thread.join(30)
+
+
 def test_the_function_needs_nothing_but_the_standard_library() -> None:
     script = (
         "import sys; before = set(sys.modules); import labkit.ops.spans.lines;"

@@ -47,3 +47,15 @@ def test_the_waterfall_is_a_picture_with_words() -> None:
 
 def test_a_trace_of_no_time_is_drawn_too() -> None:
     assert traces.waterfall(gather([span("only", 1, 1)])[0]).png
+
+
+def test_a_long_and_deep_trace_is_cut_and_says_so() -> None:
+    picture = traces.waterfall(gather([span(f"s{n}", n, n + 1, f"s{n - 1}" if n else "") for n in range(1_000)])[0])
+    assert picture.png.startswith(b"\x89PNG")
+    assert "s59, and 940 more. " in repr(picture)
+
+
+def test_what_a_message_brought_along_is_harmless() -> None:
+    bad = {"labkit.receives": "lots", "labkit.outcome": ("a",), "error.type": "x\x1b[2J\ny"}
+    (row,) = traces.tree(gather([span("on\ne", 0, 1, attributes=bad)])).cells
+    assert row == ["on\ufffde", "worker", "('a',), x\ufffd[2J\ufffdy, receive lots"]

@@ -2,13 +2,15 @@
 
 A file has one writer, so nothing has to be locked, and what a process that was killed left half written stands at the
 end of its own file, where a reader skips it. A file that has grown to ``most`` bytes is followed by another one, and
-the oldest of the folder are deleted beyond ``keep``: it cannot fill a disk. Where a line cannot be written (the disk is
-full all the same), its spans are lost, and the fleet does not notice.
+the oldest are deleted when the folder holds more than ``keep`` such files do: it cannot fill a disk, and a fleet of a
+hundred processes with a little each loses none. Only what has a trace file's name is ever deleted. Where a line cannot
+be written (the disk is full all the same), its spans are lost, and the fleet does not notice.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import time
@@ -25,8 +27,10 @@ if TYPE_CHECKING:
 
 __all__ = ["FileExporter", "folder", "read"]
 
-MOST, KEEP = 8 * 1024 * 1024, 32  # bytes of a file, files of a folder
+MOST, KEEP = 8 * 1024 * 1024, 32  # bytes of a file, full files of a folder
+_MANY = 1_000  # files of a folder, however small: each is read by `labkit trace`
 _SUFFIX = ".jsonl"  # what the file exporter's specification prefers
+_OURS = re.compile(rf"[A-Za-z0-9_-]+-\d+-\d{{16,20}}{re.escape(_SUFFIX)}")
 
 
 def folder() -> Path:
@@ -60,6 +64,7 @@ class FileExporter:
         self._size += written
         if written < len(data):  # the disk is full: what follows must not continue this line
             self.shutdown()
+            raise OSError(errno.ENOSPC, f"{written} of {len(data)} bytes were written")
 
     def shutdown(self) -> None:
         if self._handle is not None:
@@ -78,18 +83,34 @@ class FileExporter:
         self._handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self.files.append(path)
         self._size = 0
-        for old in _files(self.where)[: -self._keep or None]:
+        self._tidy()
+
+    def _tidy(self) -> None:
+        count = size = 0
+        for path in reversed(_files(self.where)):
+            if not _OURS.fullmatch(path.name):
+                continue  # somebody's own, in a folder that was named
             with contextlib.suppress(OSError):  # another process was faster
-                old.unlink()
+                count, size = count + 1, size + path.stat().st_size
+                if (count > _MANY or size > self._keep * self._most) and path != self.files[-1]:
+                    path.unlink()
 
 
 def read(where: Path | None = None) -> Iterator[Record]:
     """The spans in a file, or in all the files of a folder; none where there is none. Bad lines are skipped."""
     place = folder() if where is None else Path(where)
-    for path in _files(place) if place.is_dir() else [place] if place.is_file() else []:
-        with contextlib.suppress(FileNotFoundError), path.open(encoding="utf-8", errors="replace") as lines:
-            for text in lines:
-                yield from record.read_line(text)
+    if place.is_dir():
+        for path in _files(place):
+            with contextlib.suppress(OSError):  # deleted meanwhile, a folder, or not ours to read
+                yield from _read(path)
+    elif place.is_file():
+        yield from _read(place)
+
+
+def _read(path: Path) -> Iterator[Record]:
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        for text in lines:
+            yield from record.read_line(text)
 
 
 def _files(where: Path) -> list[Path]:

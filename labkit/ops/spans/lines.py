@@ -22,9 +22,11 @@ Deployed with ``labkit=["work/batch", "ops/spans/lines", "ops/spans/record", "co
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -118,22 +120,44 @@ class Lines:
             raise
         finally:
             if place.sampled:
-                ended = replace(span, ended=time.time_ns()).otlp()
-                self._write(wrapped([ended], self._resource))
+                self._end(span)
+
+    def _end(self, span: Record) -> None:
+        try:
+            ended = replace(span, ended=time.time_ns()).otlp()
+            if len(self._ended) < _MOST:  # without an invocation around it nobody takes them away
                 self._ended.append(ended)
+            self._write(wrapped([ended], self._resource).encode(errors="replace").decode())
+        except Exception as error:  # noqa: BLE001 - the work is done, or has an error of its own
+            _complain("written", error)
 
     def _post(self) -> None:
-        ended, self._ended = self._ended[:_MOST], []
+        ended, self._ended = self._ended, []
         base = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").strip().rstrip("/")
         where = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "").strip() or (base and f"{base}/v1/traces")
         if not where.startswith(("http://", "https://")) or not ended:
             return
-        body = wrapped(ended, self._resource).encode()
         try:
-            request = urllib.request.Request(where, body, {"Content-Type": "application/json"})
-            urllib.request.urlopen(request, timeout=_PATIENCE).close()
+            body = wrapped(ended, self._resource).encode(errors="replace")
+            # A thread, because a request's time-out bounds neither the look-up of a name nor an answer that drips.
+            posting = threading.Thread(target=_posted, args=(where, body), name="labkit-traces", daemon=True)
+            posting.start()
+            posting.join(_PATIENCE)
         except Exception as error:  # noqa: BLE001 - the log has the same spans, and the work is done
-            print(f"spans were not posted: {type(error).__name__}", file=sys.stderr)
+            _complain("posted", error)
+
+
+def _posted(where: str, body: bytes) -> None:
+    try:
+        request = urllib.request.Request(where, body, {"Content-Type": "application/json"})
+        urllib.request.urlopen(request, timeout=_PATIENCE).close()
+    except Exception as error:  # noqa: BLE001 - as above
+        _complain("posted", error)
+
+
+def _complain(what: str, error: Exception) -> None:
+    with contextlib.suppress(Exception):
+        print(f"spans were not {what}: {type(error).__name__}", file=sys.stderr)
 
 
 def _printed(text: str) -> None:
@@ -144,8 +168,9 @@ def _parent(raw: Any) -> TraceContext | None:
     """The context in a record's body, or in its attributes."""
     if not isinstance(raw, Mapping):
         return None
-    attributes = raw.get("messageAttributes") or {}
-    said = {name: value.get("stringValue") for name, value in attributes.items() if isinstance(value, Mapping)}
+    attributes = raw.get("messageAttributes")
+    named = attributes.items() if isinstance(attributes, Mapping) else ()
+    said = {name: value.get("stringValue") for name, value in named if isinstance(value, Mapping)}
     return trace_context.carried(_body(raw)) or trace_context.carried(said)
 
 
@@ -168,6 +193,6 @@ def _about(raw: Mapping[str, Any]) -> dict[str, Any]:
         "messaging.operation.type": "process",
         "messaging.destination.name": str(raw.get("eventSourceARN", "")).rsplit(":", 1)[-1],
         "messaging.message.id": str(raw.get("messageId", "")),
-        "labkit.receives": int(receives) if receives.isdecimal() else 1,
+        "labkit.receives": int(receives) if receives.isdecimal() and len(receives) < 10 else 1,
         **({WORK: name[:128]} if isinstance(name, str) else {}),
     }

@@ -8,7 +8,9 @@ numbers) in lines as the file exporter's specification has them.
 
 from __future__ import annotations
 
+import base64
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -22,6 +24,8 @@ KINDS: tuple[Kind, ...] = ("internal", "server", "client", "producer", "consumer
 _STATUS = ("", "ok", "error")
 _BEGINS = '{"resourceSpans":'
 SCOPE = "labkit"
+_ODD = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}  # JSON has no such numbers; protobuf's has these words
+_NANOSECONDS = 1 << 64
 
 _json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
@@ -129,26 +133,33 @@ def _records(document: Any) -> Iterator[Record]:
 def _one(span: Mapping[str, Any], service: str) -> Record:
     status = span.get("status", {})
     return Record(
-        str(span["traceId"]),
-        str(span["spanId"]),
-        str(span.get("parentSpanId", "")),
+        str(span["traceId"]).lower(),  # others write them large
+        str(span["spanId"]).lower(),
+        str(span.get("parentSpanId", "")).lower(),
         str(span["name"]),
         KINDS[max(int(span.get("kind", 1)), 1) - 1],
-        int(span["startTimeUnixNano"]),
-        int(span["endTimeUnixNano"]),
+        _moment(span["startTimeUnixNano"]),
+        _moment(span["endTimeUnixNano"]),
         _read(span.get("attributes", ())),
         tuple(
-            Note(str(each["name"]), int(each["timeUnixNano"]), _read(each.get("attributes", ())))
+            Note(str(each["name"]), _moment(each["timeUnixNano"]), _read(each.get("attributes", ())))
             for each in span.get("events", ())
         ),
         tuple(
-            Link(str(each["traceId"]), str(each["spanId"]), _read(each.get("attributes", ())))
+            Link(str(each["traceId"]).lower(), str(each["spanId"]).lower(), _read(each.get("attributes", ())))
             for each in span.get("links", ())
         ),
-        _STATUS[int(status.get("code", 0))],
+        _STATUS[max(int(status.get("code", 0)), 0)],
         str(status.get("message", "")),
         service,
     )
+
+
+def _moment(text: Any) -> int:
+    moment = int(text)
+    if not 0 <= moment < _NANOSECONDS:
+        raise ValueError(f"{moment} is no fixed64")
+    return moment
 
 
 def attributes(found: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -165,7 +176,9 @@ def value(found: Any) -> dict[str, Any]:
     if isinstance(found, int):
         return {"intValue": str(found)}
     if isinstance(found, float):
-        return {"doubleValue": found}
+        return {"doubleValue": found if math.isfinite(found) else _ODD[str(found)]}
+    if isinstance(found, bytes):
+        return {"bytesValue": base64.b64encode(found).decode()}
     if isinstance(found, Sequence):
         return {"arrayValue": {"values": [value(each) for each in found]}}
     return {"stringValue": str(found)}
@@ -179,6 +192,10 @@ def _plain(value: Mapping[str, Any]) -> Any:
     for name, content in value.items():
         if name == "intValue":
             return int(content)
+        if name == "doubleValue":
+            return float(content)
+        if name == "bytesValue":
+            return base64.b64decode(content)
         if name == "arrayValue":
             return tuple(_plain(each) for each in content.get("values", ()))
         return content

@@ -59,7 +59,7 @@ def _written(span: ReadableSpan) -> str:
     assert context is not None  # only a span that was never started has none
     says = f',"message":{_quoted(status.description)}' if status.description else ""
     text = (
-        f'{{"traceId":"{context.trace_id:032x}","spanId":"{context.span_id:016x}","name":{_quoted(span.name)},'
+        f'{{"traceId":"{context.trace_id:032x}","spanId":"{context.span_id:016x}","name":{_quoted(str(span.name))},'
         f'"kind":{span.kind.value + 1},"startTimeUnixNano":"{span.start_time}","endTimeUnixNano":"{span.end_time}",'
         f'"attributes":{_pairs(span.attributes)},"status":{{"code":{status.status_code.value}{says}}}'
     )

@@ -13,6 +13,8 @@ that goes along with a message is its *creation context*:
 none of ours. (It has a ``TraceHeader``, which AWS hands on to SQS and Lambda as X-Ray's header; that is X-Ray's format,
 and one more place to keep in step.) A message that is sent to a queue directly has it in its attributes too, as
 ``traceparent`` and ``tracestate``, where other instrumentations look for it.
+
+**What has no room for it goes without**: a message, an event or an input that only the context would make too large.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from labkit.control.definitions import MachineError
 from labkit.control.envelope import Envelope
 from labkit.control.trace_context import TraceContext
 from labkit.facts import facts
+from labkit.models.sizes import message_size
 from labkit.ops.spans.record import WORK
 
 if TYPE_CHECKING:
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["about", "publish", "send", "start"]
 
 BUS, SQS = "aws_eventbridge", "aws_sqs"  # messaging.system; EventBridge has no name in the conventions
+_BESIDE = 1_024  # bytes of an event beside its detail, and of the attributes: ample
 
 
 def publish(tracing: Tracing, bus: Bus, envelopes: Sequence[Envelope], options: Mapping[str, Any]) -> Published:
@@ -99,8 +103,9 @@ def send(tracing: Tracing, queue: Queue, body: Any, options: Mapping[str, Any]) 
             body = _stamp(body, context).detail()
         attributes = dict(options.get("MessageAttributes", {}))
         wanted = context.headers() if context else {}
-        if len(attributes | wanted) <= int(facts("sqs.message.max_attributes")):
-            attributes |= {name: {"DataType": "String", "StringValue": text} for name, text in wanted.items()}
+        more = attributes | {name: {"DataType": "String", "StringValue": text} for name, text in wanted.items()}
+        if len(more) <= int(facts("sqs.message.max_attributes")) and _fits(body, more):
+            attributes = more
         identity = queue.send(body, **{**options, "MessageAttributes": attributes})
         span.set_attribute("messaging.message.id", identity)
         return identity
@@ -124,7 +129,8 @@ def start(tracing: Tracing, machine: Machine, input: Mapping[str, Any], name: st
         span.set_attribute("aws.step_functions.state_machine.arn", machine.arn)
         given = dict(input)
         if trace_context.parse(given.get("traceparent")) is None and (context := bridge.of(span)):
-            given |= context.headers()
+            carried = given | context.headers()
+            given = carried if _bytes(carried) <= int(facts("sfn.payload.max_bytes")) else given
         try:
             execution = machine.start(given, name=name)
         except MachineError as error:
@@ -144,7 +150,9 @@ def _same(machine: Machine, name: str, input: Mapping[str, Any]) -> Execution | 
     return execution if same and described["status"] == "RUNNING" else None
 
 
-def _untraced(input: Mapping[str, Any]) -> dict[str, Any]:
+def _untraced(input: Any) -> dict[str, Any]:
+    if not isinstance(input, Mapping):  # somebody else's execution: it may have any JSON
+        return {"": input}
     return {key: value for key, value in input.items() if key not in ("traceparent", "tracestate")}
 
 
@@ -183,4 +191,17 @@ def _chosen(envelope: Envelope) -> TraceContext | None:
 def _stamp(envelope: Envelope, context: TraceContext | None) -> Envelope:
     if context is None:
         return envelope
-    return envelope.model_copy(update={"traceparent": context.traceparent, "tracestate": context.state})
+    stamped = envelope.model_copy(update={"traceparent": context.traceparent, "tracestate": context.state})
+    return stamped if stamped.size() + _BESIDE <= int(facts("sqs.message.max_bytes")) else envelope
+
+
+def _fits(body: Any, attributes: Mapping[str, Any]) -> bool:
+    return _bytes(body) + message_size({"MessageAttributes": attributes}) <= int(facts("sqs.message.max_bytes"))
+
+
+def _bytes(body: Any) -> int:
+    """Of a body's text, or a little more; what is no JSON is refused by whoever sends it."""
+    try:
+        return len((body if isinstance(body, str) else json.dumps(body)).encode(errors="replace"))
+    except (TypeError, ValueError, RecursionError):
+        return 0
