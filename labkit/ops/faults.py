@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
+from xml.sax.saxutils import escape
 
 from labkit.errors import LabError
 from labkit.models._input import ModelError, number, whole
@@ -54,6 +55,11 @@ class Throttled(Fault):
     status: int = 400
     message: str = "Rate exceeded"
 
+    def __post_init__(self) -> None:
+        _check(self.code, self.message)
+        if self.status not in range(400, 600):
+            raise FaultError(f"a service that refuses answers 400 to 599; status is {self.status!r}.")
+
     def meet(self, request: Any, client: Any, over: threading.Event) -> Any:
         return _answer(request, client, self.status, self.code, self.message)
 
@@ -67,6 +73,7 @@ class Failing(Fault):
     message: str = "The service failed."
 
     def __post_init__(self) -> None:
+        _check(self.code, self.message)
         if self.status not in range(500, 600):
             raise FaultError(f"a service that fails answers 500 to 599; status is {self.status!r}.")
 
@@ -138,6 +145,7 @@ class inject:
             self.every = whole("every", every)
             self.chance = number("chance", chance, high=1)
             self.times = None if times is None else whole("times", times)
+            whole("seed", seed, low=0)
         except ModelError as error:
             raise FaultError(f"a fault cannot be made so: {error}") from error
         self._client, self.fault = client, fault
@@ -152,8 +160,12 @@ class inject:
         if self._on or self._over.is_set():
             raise FaultError("a fault is switched on once; make a new one.")
         self._on = True
-        for event in self._events:
-            self._client.meta.events.register(event, self._meet)
+        try:
+            for event in self._events:
+                self._client.meta.events.register(event, self._meet)
+        except BaseException:  # Ctrl-C comes anywhere, and there is no block yet whose end would tidy up
+            self.__exit__(None, None, None)
+            raise
         return self
 
     def __exit__(
@@ -190,14 +202,21 @@ class inject:
 
 def _names(client: Any, operations: tuple[str, ...]) -> list[str]:
     """The services and operations as botocore's events name them."""
+    if not hasattr(getattr(client, "meta", None), "method_to_api_mapping"):
+        raise FaultError(f"a fault stands in front of a client of boto3; got {client!r:.80}.")
     service, spelt = client.meta.service_model.service_id.hyphenize(), client.meta.method_to_api_mapping
     found = []
     for operation in operations:
-        name = spelt.get(operation, operation)
+        name = spelt.get(operation, operation) if isinstance(operation, str) else ""
         if name not in client.meta.service_model.operation_names:
             raise FaultError(f"{client.meta.service_model.service_name} has no operation {operation!r:.60}.")
         found.append(f"{service}.{name}")
     return list(dict.fromkeys(found)) or [service]
+
+
+def _check(*texts: str) -> None:
+    if wrong := [text for text in texts if not isinstance(text, str)]:
+        raise FaultError(f"an error has a code and a message, both of them texts; got {wrong[0]!r:.60}.")
 
 
 def _answer(request: Any, client: Any, status: int, code: str, message: str) -> Any:
@@ -205,13 +224,15 @@ def _answer(request: Any, client: Any, status: int, code: str, message: str) -> 
     from botocore.awsrequest import AWSResponse
 
     protocol = client.meta.service_model.resolved_protocol
+    said = escape(code), escape(message)
     headers = {"content-type": "application/json", "x-amzn-errortype": code, "x-amzn-requestid": "labkit-fault"}
     if protocol == "query":
         headers["content-type"] = "text/xml"
-        body = f"<ErrorResponse><Error><Code>{code}</Code><Message>{message}</Message></Error></ErrorResponse>".encode()
+        error = f"<Error><Code>{said[0]}</Code><Message>{said[1]}</Message></Error>"
+        body = f"<ErrorResponse>{error}</ErrorResponse>".encode()
     elif protocol == "rest-xml":
         headers["content-type"] = "application/xml"
-        body = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
+        body = f"<Error><Code>{said[0]}</Code><Message>{said[1]}</Message></Error>".encode()
     elif protocol == "smithy-rpc-v2-cbor":
         headers |= {"content-type": "application/cbor", "smithy-protocol": "rpc-v2-cbor"}
         body = b"\xa2" + b"".join(_cbor(text) for text in ("__type", code, "message", message))  # a map of two pairs
@@ -222,7 +243,7 @@ def _answer(request: Any, client: Any, status: int, code: str, message: str) -> 
 
 def _cbor(text: str) -> bytes:
     """A text of less than 256 bytes (RFC 8949, major type 3)."""
-    raw = text.encode()[:255]
+    raw = text.encode()[:255].decode(errors="ignore").encode()  # not cut in the middle of a letter
     return (bytes([0x60 + len(raw)]) if len(raw) < 24 else bytes([0x78, len(raw)])) + raw
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +13,8 @@ import pytest
 from labkit import Lab
 from labkit.ops import taxonomy
 from labkit.ops.taxonomy import ROWS, SIGNALS, WITHIN, Account, Fleet, Row, TaxonomyError, run
-from labkit.ops.taxonomy.control import retargeted, without_policy
+from labkit.ops.taxonomy.control import retargeted, tagged, without_policy
+from labkit.ops.taxonomy.doomed import doomed
 from labkit.ops.taxonomy.parts import FALLBACK, PRIMARY
 from labkit.routing.router import Routed, Router, RouterConfig
 
@@ -219,3 +223,68 @@ def test_the_rule_tells_which_error_it_met(fleet: Fleet) -> None:
         assert json.loads(letter.body)["detail"]["trace_id"] in fleet.outbox
         fleet.rule_dlq.delete(letter)
     assert codes == [("NO_PERMISSIONS", "0"), ("NO_RESOURCE", "0")]
+
+
+def test_what_is_broken_within_what_is_broken_comes_back(fleet: Fleet) -> None:
+    """The inner block gives back what the outer one had set, and no more."""
+    before, url = configuration(fleet), fleet.queue.url
+    with tagged(fleet.queue, {"lab:fault": "THROTTLING"}):
+        outer = configuration(fleet)
+        with tagged(fleet.queue, {"lab:fault": "SDK_CLIENT_ERROR", "lab:more": "x"}), without_policy(fleet.queue):
+            assert fleet.queue.client.list_queue_tags(QueueUrl=url)["Tags"]["lab:fault"] == "SDK_CLIENT_ERROR"
+        assert configuration(fleet) == outer
+    assert configuration(fleet) == before
+
+
+def test_what_cannot_be_is_refused_and_nothing_is_sent(lab: Lab, fleet: Fleet) -> None:
+    refused: list[tuple[Callable[[], object], str]] = [
+        (lambda: fleet.send(1, to="nobody"), "no rule sends any to 'nobody'"),
+        (lambda: fleet.resend(["unheard-of"]), "the outbox has no 'unheard-of'"),
+        (lambda: run(fleet, BY_KEY["poison"], within="soon"), "within"),  # type: ignore[arg-type]
+        (lambda: run(fleet, BY_KEY["poison"], within=-1), "within"),
+        (lambda: taxonomy.begin(lab, [["poison"]]), "there is no row"),  # type: ignore[list-item]
+    ]
+    for wrong, says in refused:
+        with pytest.raises(TaxonomyError, match=says):
+            wrong()
+    assert not fleet.outbox
+    assert fleet.begin(0) == []
+
+
+def test_a_row_that_was_given_up_leaves_a_fleet_for_the_next(fleet: Fleet) -> None:
+    with pytest.raises(TaxonomyError, match="waited 0 s"):
+        run(fleet, BY_KEY["poison"], within=0)
+    finding = run(fleet, BY_KEY["poison"])
+    assert (finding.account.done, finding.account.lost, finding.account.duplicated) == (3, 0, 0)
+
+
+def test_a_late_answer_is_refused_also_after_an_execution_that_failed(fleet: Fleet) -> None:
+    with BY_KEY["state-failed"].inject(fleet):
+        fleet.begin(1)
+        fleet.until(lambda: fleet.executions[0].status == "FAILED", "an execution to fail")
+    assert run(fleet, BY_KEY["token-stale"]).seen
+
+
+def test_a_doomed_worker_that_fails_leaves_the_fleet_its_own(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("threading.excepthook", lambda _: None)
+    with doomed(fleet, lambda message: json.loads("no json")):
+        fleet.send(1)
+        fleet.until(lambda: fleet._thread is not None, "the fleet's own worker")
+    assert fleet.settle(list(fleet.outbox)).done == 1
+
+
+def test_the_end_of_the_lab_ends_what_runs(lab: Lab) -> None:
+    """Nobody waits for a fleet that has ended, nor for rows that have not begun."""
+    running = taxonomy.begin(lab, ["heartbeats-lost", "swallowed"])
+    end = time.monotonic() + WITHIN
+    while time.monotonic() < end and not any("-worker" in thread.name for thread in threading.enumerate()):
+        time.sleep(0.05)
+    lab.close(quiet=True)  # raises if a thread is left
+    with pytest.raises(TaxonomyError, match="has ended"):
+        running["swallowed"].result(WITHIN)
+
+
+def test_a_cancelled_row_is_left_out_and_the_others_run(lab: Lab) -> None:
+    running = taxonomy.begin(lab, ["swallowed", "heartbeats-lost"])
+    assert running["swallowed"].cancel()
+    assert running["heartbeats-lost"].result(WITHIN).seen

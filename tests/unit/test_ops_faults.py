@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -186,7 +187,7 @@ def test_threads_share_the_count() -> None:
 
 def test_what_cannot_be_is_refused_in_one_sentence() -> None:
     made = client("sqs")
-    for wrong, says in [
+    refused: list[tuple[Callable[[], object], str]] = [
         (lambda: inject(made, "down"), "fault must be one of"),  # type: ignore[arg-type]
         (lambda: inject(made, Throttled(), "SendMesage"), "sqs has no operation 'SendMesage'"),
         (lambda: inject(made, Throttled(), every=0), "every"),
@@ -194,7 +195,13 @@ def test_what_cannot_be_is_refused_in_one_sentence() -> None:
         (lambda: inject(made, Throttled(), times=-1), "times"),
         (lambda: Slow(-1), "seconds"),
         (lambda: Failing(404), "500 to 599"),
-    ]:
+        (lambda: Throttled(status=200), "400 to 599"),  # to a client that is a success
+        (lambda: Throttled(code=None), "both of them texts"),  # type: ignore[arg-type]
+        (lambda: inject(None, Throttled()), "a client of boto3; got None"),
+        (lambda: inject(made, Throttled(), ["SendMessage"]), "no operation"),  # type: ignore[arg-type]
+        (lambda: inject(made, Throttled(), seed=[1]), "seed"),  # type: ignore[arg-type]
+    ]
+    for wrong, says in refused:
         with pytest.raises(FaultError, match=says):
             wrong()
     once = inject(made, Throttled())
@@ -216,3 +223,26 @@ def test_before_and_after_the_service_has_heard(lab: Lab) -> None:
     with inject(queue.client, Unanswered(), "SendMessage", times=1):
         queue.send("and again")  # the client's own retry: the caller never learns that there are two
     assert queue.depth().visible == 2 * attempts_of_lab
+
+
+@pytest.mark.parametrize(("service", "method", "arguments"), CALLS, ids=[name for name, *_ in CALLS])
+def test_a_message_with_signs_of_its_own_comes_through(service: str, method: str, arguments: dict[str, Any]) -> None:
+    made = client(service)
+    message = "a < b & \u201cc\u201d"
+    with inject(made, Throttled(message=message), method), pytest.raises(ClientError) as caught:
+        getattr(made, method)(**arguments)
+    assert caught.value.response["Error"]["Message"] == message
+
+
+def test_an_interrupt_while_it_is_switched_on_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = client("sqs")
+    before, register = handlers(made), made.meta.events.register
+
+    def interrupted(event: str, handler: Any) -> None:
+        register(event, handler)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(made.meta.events, "register", interrupted)
+    with pytest.raises(KeyboardInterrupt), inject(made, Cut(), "SendMessage"):
+        pass
+    assert handlers(made) == before

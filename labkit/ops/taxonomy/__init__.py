@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING
 
 from labkit.ops.taxonomy import control, model, work, workflow
@@ -41,6 +41,7 @@ ROWS: tuple[Row, ...] = (
     *model.ROWS,
 )
 _BY_KEY = {row.key: row for row in ROWS}
+_PATIENCE = 10.0  # seconds for rows that are told to end
 _NUMBERS = itertools.count(1)  # of fleets: a cell that runs again makes new ones
 
 # Rows that share a fleet, one after the other: so that each of these takes about as long as the others.
@@ -49,7 +50,8 @@ _FLEETS = (
     ("worker-crash", "model-down", "model-quota"),
     ("heartbeats-lost", "swallowed"),
     ("function-raises", "answer-empty"),
-    ("function-throttled", "answer-malformed"),
+    ("function-throttled",),
+    ("answer-malformed",),
     ("token-held", "state-failed"),
     ("token-stale",),
 )
@@ -58,30 +60,42 @@ _FLEETS = (
 def begin(lab: Lab, keys: Iterable[str] = tuple(_BY_KEY)) -> dict[str, Future[Finding]]:
     """Run the rows of these ``keys`` in threads, and return at once: ``begin(lab)["poison"].result(WITHIN)``.
 
-    What a row raises, its future raises; the others go on. The end of the lab waits for what has begun, and begins
-    nothing more. Raises :class:`TaxonomyError` for a key that no row has.
+    What a row raises, its future raises; the others go on. A fleet ends with its last row. The end of the lab ends them
+    all: what has no result then raises. Raises :class:`TaxonomyError` for a key that no row has.
     """
-    wanted = list(keys)
-    if unknown := [key for key in wanted if key not in _BY_KEY]:
+    wanted = [keys] if isinstance(keys, str) else list(keys)
+    if unknown := [key for key in wanted if not isinstance(key, str) or key not in _BY_KEY]:
         raise TaxonomyError(f"there is no row {unknown[0]!r:.60}; those are {', '.join(_BY_KEY)}.")
     groups = [group for keys in _FLEETS if (group := [key for key in keys if key in wanted])]
     pool = ThreadPoolExecutor(len(groups) or 1, thread_name_prefix="labkit-taxonomy")
-    lab.on_close("the runs of the taxonomy", lambda: pool.shutdown(cancel_futures=True))
+    fleets: list[Fleet] = []
     found: dict[str, Future[Finding]] = {key: Future() for key in wanted}
 
     def run_all(number: int, group: list[str]) -> None:
         try:
             fleet = Fleet.create(lab, f"fleet-{number}")
+            fleets.append(fleet)
         except BaseException as error:  # noqa: BLE001 - a thread has nobody to raise to: the futures have
             for key in group:
-                found[key].set_exception(error)
+                if found[key].set_running_or_notify_cancel():
+                    found[key].set_exception(error)
             return
         for key in group:
+            if not found[key].set_running_or_notify_cancel():
+                continue  # somebody has cancelled it
             try:
                 found[key].set_result(run(fleet, _BY_KEY[key], within=WITHIN))
             except BaseException as error:  # noqa: BLE001 - as above
                 found[key].set_exception(error)
+        fleet.end()
 
-    for group in groups:
-        pool.submit(run_all, next(_NUMBERS), group)
+    threads = [pool.submit(run_all, next(_NUMBERS), group) for group in groups]
+
+    def end() -> None:
+        for fleet in list(fleets):
+            fleet.end()
+        wait(threads, timeout=_PATIENCE)  # bounded: the lab gives nothing to a thread that asks while it closes
+        pool.shutdown(wait=False, cancel_futures=True)
+
+    lab.on_close("the runs of the taxonomy", end)
     return {key: found[key] for key in wanted}

@@ -61,12 +61,15 @@ def broken_dlq(fleet: Fleet) -> Iterator[None]:
 
 @contextmanager
 def tagged(queue: Queue, tags: Mapping[str, str]) -> Iterator[None]:
-    """``queue`` with more tags, for the time of a block."""
-    queue.client.tag_queue(QueueUrl=queue.url, Tags=dict(tags))
+    """``queue`` with more tags, or others, for the time of a block."""
+    before = queue.client.list_queue_tags(QueueUrl=queue.url).get("Tags", {})
     try:
+        queue.client.tag_queue(QueueUrl=queue.url, Tags=dict(tags))
         yield
     finally:
         queue.client.untag_queue(QueueUrl=queue.url, TagKeys=list(tags))
+        if old := {key: before[key] for key in tags if key in before}:
+            queue.client.tag_queue(QueueUrl=queue.url, Tags=old)
 
 
 @contextmanager
@@ -74,8 +77,8 @@ def without_policy(queue: Queue) -> Iterator[None]:
     """``queue`` without its policy, for the time of a block."""
     asked = queue.client.get_queue_attributes(QueueUrl=queue.url, AttributeNames=["Policy"])
     policy = asked.get("Attributes", {}).get("Policy", "")
-    queue.client.set_queue_attributes(QueueUrl=queue.url, Attributes={"Policy": ""})
     try:
+        queue.client.set_queue_attributes(QueueUrl=queue.url, Attributes={"Policy": ""})
         yield
     finally:
         queue.client.set_queue_attributes(QueueUrl=queue.url, Attributes={"Policy": policy})
@@ -87,8 +90,8 @@ def retargeted(fleet: Fleet, **changes: Any) -> Iterator[None]:
     where = {"Rule": RULE, "EventBusName": fleet.bus.name}
     [target] = fleet.bus.client.list_targets_by_rule(**where)["Targets"]
     changed = {name: value for name, value in {**target, **changes}.items() if value is not None}
-    fleet.bus.client.put_targets(**where, Targets=[changed])
     try:
+        fleet.bus.client.put_targets(**where, Targets=[changed])
         yield
     finally:
         fleet.bus.client.put_targets(**where, Targets=[target])

@@ -21,11 +21,13 @@ def doomed(fleet: Fleet, meet: Callable[[Message], object]) -> Iterator[None]:
     over = threading.Event()
 
     def run() -> None:
-        while not over.is_set():
-            for message in fleet.queue.receive(1, wait=1, visibility=fleet.visibility):
-                meet(message)
-                over.set()
-        fleet.start()
+        try:
+            while not over.is_set():
+                for message in fleet.queue.receive(1, wait=1, visibility=fleet.visibility):
+                    over.set()
+                    meet(message)
+        finally:
+            fleet.start()
 
     fleet.stop()
     thread = threading.Thread(target=run, name="labkit-taxonomy-doomed", daemon=True)

@@ -62,6 +62,7 @@ class Fleet(Parts):
         self.executions: list[Execution] = []
         self.published = 0  # events that the bus has, as far as their sender knows
         sqs, events = (lab.target.client(service, lab.account) for service in ("sqs", "events"))
+        self.cloudwatch = lab.client("cloudwatch")  # kept: a lab that closes gives no client to other threads
         bus = Bus.create(lab, name, tags={"lab:clock-scale": str(_FASTER)})
         self.bus = Bus(events, bus.name, tags=lab.tags)
         self.rule_dlq = Queue.create(lab, f"{name}-rule-dlq")
@@ -80,12 +81,13 @@ class Fleet(Parts):
         self._worker: Worker | None = None
         self._thread: threading.Thread | None = None
         self._numbers = 0
+        self._over, self._switch = threading.Event(), threading.Lock()
 
     @classmethod
     def create(cls, lab: Lab, name: str = "fleet") -> Fleet:
         """Make a fleet in ``lab`` and start its worker; the end of the lab ends it."""
         fleet = cls(lab, name)
-        lab.on_close(f"the worker of {name}", fleet.stop)
+        lab.on_close(f"the worker of {name}", fleet.end)
         fleet.start()
         return fleet
 
@@ -108,28 +110,42 @@ class Fleet(Parts):
             self.step = before
 
     def start(self) -> None:
-        """Start the worker. A second start is harmless."""
-        if self._thread is not None:
-            return
-        self._worker = Worker(
-            self.queue, lambda task: self.step(task), store=self.store, consumer="researcher", parse=_parse, threads=2,
-            visibility=self.visibility, wait=1, grace=5.0, retry=Fixed(0), then=self.callbacks.then,
-            keep_alive=self._keep_alive, on_event=lambda event: self.ledger.hears(event.kind),
-        )  # fmt: skip
-        self._thread = threading.Thread(target=self._worker.run, name=f"labkit-{self.name}-worker", daemon=True)
-        self._thread.start()
+        """Start the worker. A second start is harmless, and so is one of a fleet that has ended."""
+        with self._switch:
+            if self._thread is not None or self._over.is_set():
+                return
+            self._worker = Worker(
+                self.queue, lambda task: self.step(task), store=self.store, consumer="researcher", parse=_parse,
+                threads=2, visibility=self.visibility, wait=1, grace=5.0, retry=Fixed(0), then=self.callbacks.then,
+                keep_alive=self._keep_alive, on_event=lambda event: self.ledger.hears(event.kind),
+            )  # fmt: skip
+            self._thread = threading.Thread(target=self._worker.run, name=f"labkit-{self.name}-worker", daemon=True)
+            self._thread.start()
 
     def stop(self) -> None:
         """Stop the worker, and wait for that. A second stop is harmless."""
-        if self._worker and self._thread:
-            self._worker.stop()
-            self._thread.join(WITHIN)
-            self._worker = self._thread = None
+        with self._switch:
+            if self._worker and self._thread:
+                self._worker.stop()
+                self._thread.join(WITHIN)
+                self._worker = self._thread = None
+
+    def end(self) -> None:
+        """Stop for good: nobody starts the worker again, and whoever waits for this fleet is told."""
+        self._over.set()
+        self.stop()
+
+    @property
+    def ended(self) -> bool:
+        """Whether it was stopped for good."""
+        return self._over.is_set()
 
     # -- in ----------------------------------------------------------------------------------------------------------
 
     def send(self, count: int = 3, *, to: str = "researcher") -> list[str]:
         """Publish so many steps for ``to`` (``researcher``: the worker, ``caller``: the function); their trace ids."""
+        if to not in self.rules:
+            raise TaxonomyError(f"steps are for {' or '.join(self.rules)}; no rule sends any to {to!r:.60}.")
         made = []
         for _ in range(count):
             self._numbers += 1
@@ -146,7 +162,7 @@ class Fleet(Parts):
             self._numbers += 1
             step = {"conversation_id": f"{self.name}-{self._numbers}", "step": 1, "agent_class": "researcher"}
             self.executions.append(self.machine.start({**step, "payload": {"topic": f"question {self._numbers}"}}))
-        return [f"{each.name}-step-1" for each in self.executions[-count:]]
+        return [f"{each.name}-step-1" for each in self.executions[len(self.executions) - count :]]
 
     # -- and back again --------------------------------------------------------------------------------------------
 
@@ -155,7 +171,9 @@ class Fleet(Parts):
 
         Records that say "done" of it are deleted first: such a record says that a step returned, and no more.
         """
-        done = self.done
+        done, ids = self.done, list(ids)
+        if unknown := [each for each in ids if each not in self.outbox]:
+            raise TaxonomyError(f"the outbox has no {unknown[0]!r:.60}: only what was published can be sent again.")
         lacking = [self.outbox[each] for each in ids if each not in done]
         for envelope in lacking:
             key = Work.of(envelope, envelope.agent_class).key
@@ -187,7 +205,9 @@ class Fleet(Parts):
         dead = queue.dlq
         if dead is not None and dead.depth().total:
             dead.client.start_message_move_task(SourceArn=dead.arn, DestinationArn=queue.arn)
-            move_ended(dead, seconds=WITHIN)
+            task = move_ended(dead, seconds=WITHIN)
+            if task["Status"] != "COMPLETED":
+                raise TaxonomyError(f"the move task out of {dead.name} is {task['Status']}.")
 
     # -- accounts --------------------------------------------------------------------------------------------------
 
@@ -207,15 +227,21 @@ class Fleet(Parts):
         return sum(each.depth().total for each in (self.rule_dlq, self.queue.dlq, self.calls.dlq) if each)
 
     def missing(self, ids: Iterable[str]) -> int:
-        """How many of ``ids`` are neither in the ledger nor in any queue: what has vanished."""
+        """How many of ``ids`` are neither in the ledger nor in any queue: what has vanished.
+
+        No message is read for that, so whatever else waits in a queue may hide some.
+        """
         waiting = self.dead + self.queue.depth().total + self.calls.depth().total
         done = self.done
         return max(0, sum(each not in done for each in ids) - waiting)
 
     def until(self, condition: Callable[[], Any], what: str, *, within: float = WITHIN) -> Any:
-        """Wait until ``condition`` holds; returns what it gives. Raises :class:`TaxonomyError` after ``within`` s."""
+        """Wait until ``condition`` holds; returns what it gives. Raises :class:`TaxonomyError` after ``within``
+        seconds, and when the fleet ends."""
         end, pause = time.monotonic() + within, 0.02
         while not (found := condition()):
+            if self._over.is_set():
+                raise TaxonomyError(f"the fleet {self.name} has ended; nobody waits for {what} any more.")
             if time.monotonic() >= end:
                 raise TaxonomyError(f"waited {within:g} s for {what}.")
             time.sleep(pause)

@@ -57,8 +57,8 @@ class Parts:
     def mistaken(self, mistake: str) -> Iterator[None]:
         """Let the function make a ``mistake`` of its handler's for the time of a block."""
         item = {**_MISTAKE, "what": {"S": mistake}}
-        self.store.client.put_item(TableName=self.store.table, Item=item)
         try:
+            self.store.client.put_item(TableName=self.store.table, Item=item)
             yield
         finally:
             self.store.client.delete_item(TableName=self.store.table, Key=_MISTAKE)

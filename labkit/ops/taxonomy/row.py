@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
+from labkit.models._input import ModelError, number
 from labkit.ops.taxonomy import signals
-from labkit.ops.taxonomy.fleet import Account, Fleet
+from labkit.ops.taxonomy.fleet import Account, Fleet, TaxonomyError
 from labkit.ops.taxonomy.signals import SIGNALS
 
 __all__ = ["Finding", "Row", "run"]
@@ -59,8 +60,15 @@ class Finding:
 def run(fleet: Fleet, row: Row, *, within: float = 60.0) -> Finding:
     """Break the hop, wait until its signal moves, mend it, and wait until everything that was sent is accounted for.
 
-    ``within`` bounds each of the two waits, in seconds. Raises :class:`TaxonomyError` when the signal does not move.
+    ``within`` bounds each of the two waits, in seconds. Raises :class:`TaxonomyError` when the signal does not move,
+    for a ``within`` that is no number of seconds, and when the fleet ends meanwhile.
     """
+    try:
+        number("within", within, unit="s")
+    except ModelError as error:
+        raise TaxonomyError(f"a row cannot be run so: {error}") from error
+    if fleet.ended:
+        raise TaxonomyError(f"the fleet {fleet.name} has ended: {row.key} needs another one.")
     before = signals.read(fleet)
     signal = SIGNALS[row.signal]
     with row.inject(fleet):

@@ -50,7 +50,7 @@ class Reading:
             dimensions = [{"Name": key, "Value": value} for key, value in where.items()]
             metric = {"Namespace": namespace, "MetricName": name, "Dimensions": dimensions}
             queries.append({"Id": f"m{index}", "MetricStat": {"Metric": metric, "Period": 60, "Stat": "Sum"}})
-        answer = fleet.lab.client("cloudwatch").get_metric_data(
+        answer = fleet.cloudwatch.get_metric_data(
             MetricDataQueries=queries, StartTime=fleet.began, EndTime=datetime.now(UTC) + timedelta(minutes=1)
         )
         found: Counter[str] = Counter()

@@ -75,12 +75,13 @@ def lost_heartbeats(fleet: Fleet) -> Iterator[None]:
 @contextmanager
 def throttled_function(fleet: Fleet) -> Iterator[None]:
     """The function may not run at all: messages are received for it, and come back."""
-    fleet.function.set_concurrency(0)
+    function = fleet.function
     try:
+        function.set_concurrency(0)
         with hidden_for(fleet.calls, _SOON):
             yield
     finally:
-        fleet.function.set_concurrency(None)
+        function.set_concurrency(None)
 
 
 def answering(mistake: str, seconds: int = _SOON) -> Callable[[Fleet], AbstractContextManager[None]]:
@@ -101,8 +102,8 @@ def hidden_for(queue: Queue, seconds: int) -> Iterator[None]:
     """``queue`` with another visibility timeout, for the time of a block."""
     name = "VisibilityTimeout"
     asked = queue.client.get_queue_attributes(QueueUrl=queue.url, AttributeNames=[name])["Attributes"]
-    queue.client.set_queue_attributes(QueueUrl=queue.url, Attributes={name: str(seconds)})
     try:
+        queue.client.set_queue_attributes(QueueUrl=queue.url, Attributes={name: str(seconds)})
         yield
     finally:
         queue.client.set_queue_attributes(QueueUrl=queue.url, Attributes={name: asked[name]})

@@ -38,7 +38,7 @@ def token_stale(fleet: Fleet) -> Iterator[None]:
 
     def late() -> None:
         while not over.wait(0.1):
-            if kept and all(execution.status == "SUCCEEDED" for execution in fleet.executions):
+            if kept and all(execution.status != "RUNNING" for execution in fleet.executions):
                 try:
                     fleet.callbacks.succeed(kept[0], "late")
                 except StaleToken:
