@@ -126,19 +126,20 @@ class Lab:
             if self._closed:
                 return
             self._closed = True
-            if os.getpid() != self._pid:
-                return  # a fork's copy: the lab is its parent's
-            gone: dict[str, int] = {}
-            try:
-                left = self._run_on_close()
-                there = self.target.answers()
-                if there:
-                    left += self._sweep(gone)
-                left += [f"thread {thread.name}" for thread in self._threads_left()]
-            finally:
-                for client in self._clients.values():
-                    client.close()
-                self._release()
+        # Without the lock from here on: what is told to end may be in the middle of asking for a client.
+        if os.getpid() != self._pid:
+            return  # a fork's copy: the lab is its parent's
+        gone: dict[str, int] = {}
+        try:
+            left = self._run_on_close()
+            there = self.target.answers()
+            if there:
+                left += self._sweep(gone)
+            left += [f"thread {thread.name}" for thread in self._threads_left()]
+        finally:
+            for client in self._clients.values():
+                client.close()
+            self._release()
         if left:
             raise LabError(f"lab {self.name} could not be closed cleanly: {'; '.join(left)}.")
         if not quiet:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -162,6 +163,27 @@ def test_whatever_answers_at_a_former_address_is_left_alone(
         for home in ("a", "b"):
             monkeypatch.setenv("LABKIT_HOME", str(tmp_path / home))
             SERVER.stop()
+
+
+def test_a_thread_that_asks_for_a_client_is_not_held_up_by_the_close(learner: str) -> None:
+    lab = Lab.open("test")
+    asked = threading.Event()
+
+    def asks() -> None:
+        with contextlib.suppress(LabError):  # it is closed
+            while True:
+                lab.client("sqs")
+                asked.set()
+
+    def ends() -> None:
+        thread.join(30)
+        assert not thread.is_alive()
+
+    thread = threading.Thread(target=asks, daemon=True)
+    lab.on_close("the thread", ends)
+    thread.start()
+    assert asked.wait(30)
+    lab.close()
 
 
 def test_a_fork_does_not_close_its_parents_lab(learner: str) -> None:
