@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import uuid
 from collections.abc import Iterator
 
@@ -19,6 +20,10 @@ def lab(monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     yield opened
     opened.close()
 
+
+# A shell starts what it runs in the background with Ctrl-C ignored, and every process below inherits that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A deadline for single examples would be an asserted wall time; pytest-timeout bounds each test as a whole.
 hypothesis.settings.register_profile("project", deadline=None)

@@ -67,48 +67,50 @@ def test_p03_a_step_longer_than_its_visibility_runs_twice_unless_a_heartbeat_hol
 
     A heartbeat holds the message for as long as the step lives, and no longer than its bound.
     """
-    queue = Queue.create(lab, "work", visibility=1)
-    seen = threading.Event()
+    queue = Queue.create(lab, "work", visibility=3)
+    over = threading.Event()
     running: list[int] = []
     overlaps: list[int] = []
 
     def step(message: Message) -> None:
         running.append(message.receives)
         overlaps.append(len(running))
-        seen.wait(1.5)
+        if len(running) > 1:
+            over.set()
+        over.wait(60)  # as long as it takes another consumer to come, or to have waited in vain
         running.remove(message.receives)
 
     def rival() -> None:
-        for message in queue.receive(wait=2):
+        for message in queue.receive(wait=7):
             step(message)
-        seen.set()
+        over.set()
 
     def run(held: bool) -> int:
         """The most executions of one message at a time, with another consumer beside."""
         overlaps.clear()
-        seen.clear()
+        over.clear()
         queue.send("150 s of work")
-        [message] = queue.receive(wait=2)
+        [message] = queue.receive(wait=20)
         other = threading.Thread(target=rival)
         other.start()
         if held:
-            with Heartbeat(queue, message, every=0.3, extend=1, limit=60):
+            with Heartbeat(queue, message, every=0.3, extend=3, limit=60):
                 step(message)
                 queue.delete(message)
         else:
             step(message)
-        other.join(timeout=10)
+        other.join(timeout=60)
         return max(overlaps)
 
     assert run(held=False) == 2
-    for left in queue.receive(wait=2):
+    for left in queue.receive(wait=20):
         queue.delete(left)
     assert run(held=True) == 1
 
     queue.send("a step that hangs")
-    [stuck] = queue.receive(wait=2)
+    [stuck] = queue.receive(wait=20)
     with Heartbeat(queue, stuck, every=0.3, extend=1, limit=1) as beat:
-        [taken] = queue.receive(wait=3)  # the bound frees it for others
+        [taken] = queue.receive(wait=20)  # the bound frees it for others
         assert taken.id == stuck.id
         with pytest.raises(LeaseLost):
             beat.check()
