@@ -65,7 +65,7 @@ def test_states_of_a_new_function(aws: Aws) -> None:
 def refused_in_time(start: Callable[[int], None], call: Callable[[int], object], text: str) -> None:
     """``call`` is refused while what ``start`` has begun is not over. That is short: it may take some tries."""
     caught = None
-    for number in range(20):
+    for number in range(100):
         start(number)
         try:
             call(number)
@@ -120,7 +120,8 @@ def test_update(aws: Aws) -> None:
 
     text = f"The operation cannot be performed at this time. An update is in progress for resource: {arn}"
     refused_in_time(update, lambda _: api.update_function_configuration(FunctionName="made", Description="x"), text)
-    refused_in_time(update, lambda _: api.update_function_code(FunctionName="made", ZipFile=package(ECHO)), text)
+    code = package(ECHO)  # beforehand: the moment is short
+    refused_in_time(update, lambda _: api.update_function_code(FunctionName="made", ZipFile=code), text)
     for number in range(8):  # meanwhile, it can be invoked
         update(number)
         assert invoke(aws, "made", number) == (200, None, number)
