@@ -224,11 +224,12 @@ def trace(
     from labkit.ops import trace_view
     from labkit.ops.spans import files
     from labkit.ops.spans.lab import from_logs, with_states
+    from labkit.ops.triage.command import Account
 
     if file is not None and not file.exists():
         raise LabError(f"there is no file or folder {file} with spans.")
     records = list(files.read(file))
-    clients = None if lab is None else _reading(lab)
+    clients = None if lab is None else Account(lab)  # without opening it: it may be open in a notebook
     if clients:
         records += from_logs(clients)
     found = trace_view.find(records, wanted)
@@ -246,17 +247,6 @@ def trace(
         console.print(each.tree())
         for line in each.waterfall(console.width):
             console.print(line, markup=False, highlight=False, overflow="crop")
-
-
-def _reading(lab: str) -> Any:
-    """Clients in a lab's account, without opening it: it may be open in a notebook."""
-    from types import SimpleNamespace
-
-    from labkit import targets
-
-    ready = targets.connect()
-    account = ready.account or targets.account_for(targets.learner(), lab)
-    return SimpleNamespace(client=lambda service: ready.client(service, account))
 
 
 @app.command()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -57,9 +57,12 @@ class Trace:
             raise TraceError(f"trace {trace_id} has no spans.")
         self.began = min(each.began for each in self.records)
         self.ended = max(max(each.began, each.ended) for each in self.records)  # a clock may have been set back
+        there = {each.span_id for each in self.records}
+        self._tops: list[Record] = []
         self._below: dict[str, list[Record]] = defaultdict(list)
         for each in self.records:
-            self._below[each.parent_id].append(each)
+            inside = each.parent_id in there and each.parent_id != each.span_id
+            (self._below[each.parent_id] if inside else self._tops).append(each)
         self.rows = list(self._walk())
 
     @property
@@ -72,7 +75,7 @@ class Trace:
         return list(dict.fromkeys(each.work for each in self.records if each.work))
 
     def children(self, of: Record) -> list[Record]:
-        return [each for each in self._below.get(of.span_id, ()) if each is not of]
+        return list(self._below.get(of.span_id, ()))
 
     def own_seconds(self, of: Record) -> float:
         """The seconds of a span in which none of its children was at work: where the time really went."""
@@ -144,21 +147,13 @@ class Trace:
         }
 
     def _walk(self) -> Iterator[Row]:
-        below: Mapping[str, list[Record]] = defaultdict(list)
-        there = {each.span_id for each in self.records}
-        tops = []
-        for each in self.records:
-            if each.parent_id in there and each.parent_id != each.span_id:
-                below[each.parent_id].append(each)
-            else:
-                tops.append(each)
-        left, seen = [(0, each) for each in reversed(tops)], set()
+        left, seen = [(0, each) for each in reversed(self._tops)], set()
         while left:
             depth, record = left.pop()
             seen.add(record.span_id)
             orphan = depth == 0 and bool(record.parent_id)
             yield Row(depth, record, (record.began - self.began) / 1e9, (record.ended - self.began) / 1e9, orphan)
-            left += [(depth + 1, each) for each in reversed(below[record.span_id])]
+            left += [(depth + 1, each) for each in reversed(self.children(record))]
         for each in self.records:  # spans that are each other's parents: nobody's clock makes those, a bad file may
             if each.span_id not in seen:
                 yield Row(0, each, (each.began - self.began) / 1e9, (each.ended - self.began) / 1e9, True)

@@ -6,6 +6,7 @@ import copy
 import json
 import logging
 import pickle
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -409,12 +410,13 @@ def test_what_fits_a_schema_fits_and_nothing_fits_null(schema: dict[str, Any]) -
 def test_what_is_nested_too_deep_or_half_a_character_is_answered_with_an_error() -> None:
     def deep(asked: Mapping[str, Any], identity: Identity) -> Any:
         found: list[Any] = []
-        for _ in range(100_000):
+        for _ in range(900 if sys.version_info < (3, 12) else 5_000):  # less is passed on, more JSON refuses
             found = [found]
         return found
 
-    status, says = result(make(tool(deep)))
-    assert status == "error"
-    assert "nested too deep to be passed on" in says or "RecursionError" in says  # by Python's release
+    assert result(make(tool(deep))) == (
+        "error",
+        "orders___lookup: what went in or came out is nested too deep to be passed on.",
+    )
     status, says = result(make(tool(lambda asked, identity: "\ud83d")))
     assert (status, "surrogates not allowed" in says) == ("error", True)

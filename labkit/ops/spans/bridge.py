@@ -10,7 +10,7 @@ from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanK
 
 from labkit.control.trace_context import TraceContext
 
-__all__ = ["KINDS", "NOWHERE", "link", "of", "within"]
+__all__ = ["KINDS", "NOWHERE", "link", "of", "place", "within"]
 
 KINDS = {kind.name.lower(): kind for kind in SpanKind}
 NOWHERE = Context()  # what begins here is nobody's child
@@ -18,12 +18,12 @@ NOWHERE = Context()  # what begins here is nobody's child
 
 def within(parent: TraceContext) -> Context:
     """The context of what is caused from elsewhere: in it, and in nothing that happens to be current here."""
-    return trace.set_span_in_context(NonRecordingSpan(_place(parent)), NOWHERE)
+    return trace.set_span_in_context(NonRecordingSpan(place(parent)), NOWHERE)
 
 
 def link(to: TraceContext, **attributes: Any) -> Link:
     """A link to a place elsewhere. Dots in names of ``attributes`` are written as ``__``."""
-    return Link(_place(to), {key.replace("__", "."): value for key, value in attributes.items()})
+    return Link(place(to), {key.replace("__", "."): value for key, value in attributes.items()})
 
 
 def of(span: Span) -> TraceContext | None:
@@ -35,6 +35,7 @@ def of(span: Span) -> TraceContext | None:
     return TraceContext(f"{place.trace_id:032x}", f"{place.span_id:016x}", int(place.trace_flags), state or None)
 
 
-def _place(context: TraceContext) -> SpanContext:
+def place(context: TraceContext) -> SpanContext:
+    """A place elsewhere, as OpenTelemetry has it."""
     state = TraceState.from_header([context.state]) if context.state else None
     return SpanContext(int(context.trace_id, 16), int(context.span_id, 16), True, TraceFlags(context.flags), state)

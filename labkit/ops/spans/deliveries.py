@@ -164,7 +164,7 @@ class Deliveries:
         open_, message = task.span, task.message
         links: list[Link] = []
         if parent is not None and open_.batch is not None:
-            open_.batch.span.add_link(self._here.link(parent).context, {"messaging.message.id": message.id})
+            open_.batch.span.add_link(self._here.place(parent), {"messaging.message.id": message.id})
         if open_.batch is not None:
             links.append(open_.batch.link)
         if parent is not None and _REPLAYED in message.body:

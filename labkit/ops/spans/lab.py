@@ -6,11 +6,11 @@ Read with plain clients and without opening the lab: it may be open in somebody'
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Protocol
 
 from labkit import kinds
 from labkit.control.executions import Execution
 from labkit.control.machines import MachineError
+from labkit.ops.metrics import Clients
 from labkit.ops.spans.record import Record, read_line
 from labkit.ops.spans.states import spans_of
 from labkit.work.logs import Log
@@ -18,12 +18,6 @@ from labkit.work.logs import Log
 __all__ = ["from_logs", "with_states"]
 
 _MOST = 20_000  # the newest lines of each function's log
-
-
-class Clients(Protocol):
-    """Whoever makes boto3 clients: a lab, or a ``boto3.Session``."""
-
-    def client(self, service: str, /) -> Any: ...
 
 
 def from_logs(clients: Clients, *, prefix: str = "", since: float | None = None) -> Iterator[Record]:

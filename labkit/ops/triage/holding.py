@@ -74,11 +74,6 @@ class Hold:
         self._pause = pause or self._end.wait
         self._beat = threading.Thread(target=self._renew, name="labkit-triage-hold", daemon=True)
 
-    @property
-    def spooled(self) -> int:
-        """Bytes of receipt handles on disk."""
-        return self._receipts.size if self._receipts else 0
-
     def __enter__(self) -> Hold:
         self._began = self._clock()
         self._safe_until = self._began + self.hold
