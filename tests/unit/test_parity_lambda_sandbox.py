@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from parity import lambda_sandbox
 from parity.lambda_environment import Places
 from parity.lambda_request import Request
 from parity.lambda_sandbox import Ran, Sandbox
@@ -32,29 +35,44 @@ def handler(event, context):
 """
 
 
+SLOW_START = """
+import os, time
+
+with open(os.environ["STARTS"], "a") as file:
+    file.write("+")
+    file.flush()
+    time.sleep(0.5)
+    file.write("-")
+
+def handler(event, context):
+    return 1
+"""
+
+
 class Host:
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, handler: str = HANDLER) -> None:
+        self.folder, self.handler = folder, handler
         self.log: list[str] = []
 
     def places(self) -> Places:
         places = Places(*(self.folder / name for name in ("task", "opt", "tmp", "runtime")))
         for place in (places.task, places.layers, places.temporary, places.runtime):
             place.mkdir(parents=True)
-        (places.task / "index.py").write_text(HANDLER)
+        (places.task / "index.py").write_text(self.handler)
         return places
 
     def variables(self, places: Places) -> dict[str, str]:
-        return {"TMPDIR": str(places.temporary)}
+        return {"TMPDIR": str(places.temporary), "STARTS": str(self.folder.parent / "starts")}
 
     def write(self, events: list[str]) -> None:
         self.log += events
 
 
 class Function:
-    def __init__(self, folder: Path) -> None:
-        self.host = Host(folder / "environment")
-        config = {"Timeout": 1, "MemorySize": 128, "Version": "7", "Handler": "index.handler", "Runtime": "python3.12"}
+    def __init__(self, folder: Path, handler: str = HANDLER, *, timeout: int = 1) -> None:
+        self.host = Host(folder, handler)
+        config = {"Timeout": timeout, "MemorySize": 128, "Version": "7", "Handler": "index.handler"}
+        config["Runtime"] = "python3.12"
         self.sandbox = Sandbox(config, "us-east-1", self.host)
 
     def run(self, event: Any) -> Ran:
@@ -66,7 +84,7 @@ class Function:
 
 @pytest.fixture
 def function(tmp_path: Path) -> Any:
-    made = Function(tmp_path)
+    made = Function(tmp_path / "environment")
     yield made
     made.sandbox.kill()
 
@@ -116,3 +134,23 @@ def test_a_kill_does_not_wait(function: Function) -> None:
     assert json.loads(ran[0].payload)["errorType"] == "Runtime.ExitError"  # else it would have timed out
     assert not psutil.pid_exists(pid)
     assert not function.host.folder.exists()
+
+
+def test_cold_starts_wait_for_their_turn_and_the_wait_is_not_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Twelve at once take 6 s by twos: longer than an Init phase may take.
+    monkeypatch.setattr(lambda_sandbox, "_starts", threading.BoundedSemaphore(2))
+    monkeypatch.setattr(lambda_sandbox, "INIT_LIMIT", 5.0)
+    functions = [Function(tmp_path / str(number), SLOW_START, timeout=30) for number in range(12)]
+    try:
+        with ThreadPoolExecutor(len(functions)) as threads:
+            ran = list(threads.map(lambda each: each.run(0), functions))
+    finally:
+        for each in functions:
+            each.sandbox.kill()
+    assert [each.payload for each in ran] == [b"1"] * 12
+    assert not [line for each in functions for line in each.host.log if line.startswith("INIT_REPORT")]
+    under_way = list(itertools.accumulate(1 if mark == "+" else -1 for mark in (tmp_path / "starts").read_text()))
+    assert max(under_way) == 2
+    assert under_way[-1] == 0

@@ -8,19 +8,23 @@ environment lifecycle"; recorded on AWS: variables and files after an exception 
 
 **MiniStack** starts a new process after every exception and has no limit of its own for the Init phase.
 
-**Here** :class:`Sandbox` does it, for any emulator: what it needs of one is its :class:`Host`. Not done: AWS repeats an
-Init phase that failed before it reports the failure, so that a module's side effects happen twice; here they happen
-once.
+**Here** :class:`Sandbox` does it, for any emulator: what it needs of one is its :class:`Host`. On AWS each environment
+has its own processor; here all share the reader's. So no more than :data:`STARTS` are in their Init phase at once, and
+the others wait before their own begins: without this, forty cold starts on two cores take longer than 10 s each, and
+all of them fail. Not done: AWS repeats an Init phase that failed before it reports the failure, so that a module's side
+effects happen twice; here they happen once.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import secrets
 import shutil
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -32,6 +36,9 @@ from .lambda_process import Outcome, Process
 from .lambda_request import Request, trace_header
 
 INIT_LIMIT = 10.0  # seconds
+STARTS = 2 * max(2, os.cpu_count() or 2)
+_starts = threading.BoundedSemaphore(STARTS)
+LONGEST_WAIT = 60.0  # seconds for a turn: each Init phase ahead ends after 10 at the latest
 
 
 class Host(Protocol):
@@ -63,6 +70,17 @@ def parsed(payload: bytes) -> Any:
         return json.loads(payload)
     except ValueError:
         return payload
+
+
+@contextlib.contextmanager
+def _turn() -> Iterator[None]:
+    """Wait until an Init phase may begin."""
+    mine = _starts.acquire(timeout=LONGEST_WAIT)
+    try:
+        yield
+    finally:
+        if mine:
+            _starts.release()
 
 
 class Sandbox:
@@ -170,10 +188,11 @@ class Sandbox:
         if self._process is not None and self._process.alive():
             return Outcome("ready"), None
         cold, self._fresh = self._fresh, False
-        self._log([logs.init_line(self.config["Runtime"], self._region)])
-        began = time.monotonic()
-        outcome = self._start(INIT_LIMIT)
-        took = time.monotonic() - began
+        with _turn():
+            self._log([logs.init_line(self.config["Runtime"], self._region)])
+            began = time.monotonic()
+            outcome = self._start(INIT_LIMIT)
+            took = time.monotonic() - began
         if outcome.kind in ("failed", "exited"):
             kind = parsed(outcome.payload)["errorType"] if outcome.kind == "failed" else "Runtime.ExitError"
             self._log([logs.init_report_line(took, f"Status: error\tError Type: {kind}")])
