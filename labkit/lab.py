@@ -19,7 +19,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from labkit import places, sweep, targets
-from labkit.errors import LabError
+from labkit.errors import EndpointDown, LabError
 from labkit.sweep import Scope
 from labkit.targets import Target, account_for, connect
 
@@ -132,9 +132,12 @@ class Lab:
         gone: dict[str, int] = {}
         try:
             left = self._run_on_close()
-            there = self.target.answers()
-            if there:
-                left += self._sweep(gone)
+            there = True
+            try:
+                if there := self.target.answers():
+                    left += self._sweep(gone)
+            except EndpointDown as error:
+                left.append(str(error))
             left += [f"thread {thread.name}" for thread in self._threads_left()]
         finally:
             for client in self._clients.values():

@@ -29,6 +29,7 @@ from labkit.places import home, repository
 
 STOP_GRACE = 2.0  # seconds between asking a process to end and making it end; it holds nothing worth saving
 STOP_LIMIT = 10.0  # seconds for the system to take it away
+PATIENCE = 20.0  # seconds for one that runs: it may be busy, or the machine stands still; it loses all if it is ended
 FIRST_ANSWER = 15.0  # seconds for the first call of a service, which loads it
 MARK = ".labkit"  # the file that says that a folder is ours to remove
 KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "SYSTEMROOT", "LAB_CLOCK_SCALE", "LOG_LEVEL")  # of the reader's own
@@ -103,9 +104,10 @@ class Server:
         return known if known.pid > 0 and 0 < known.port < 65_536 else None
 
     def running(self) -> Running | None:
-        """The one that runs and answers, or None. Starts nothing."""
+        """The one that runs and answers, or None: at once where none runs, after ``PATIENCE`` where it hangs. Starts
+        nothing."""
         found = self.recorded()
-        return found if found and self.process(found) and _is_ready(found) else None
+        return found if found and self._ready_within(found, PATIENCE) else None
 
     def process(self, running: Running) -> psutil.Process | None:
         """The process, or None when it has ended or its number belongs to another one now."""
@@ -180,7 +182,7 @@ class Server:
         known, code = self.recorded(), self.digest()
         note = "started"
         if known is not None and self.process(known) is not None:
-            if known.code == code and self._ready_within(known, 8.0):
+            if known.code == code and self._ready_within(known, PATIENCE):
                 if port not in (None, known.port):
                     raise EndpointDown(
                         f"{self.what} runs on port {known.port}; type `labkit down` before asking for {port}."

@@ -23,8 +23,8 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
-from labkit import embedded, localstack, loopback
-from labkit.errors import TargetError
+from labkit import embedded, localstack, loopback, servers
+from labkit.errors import EndpointDown, TargetError
 from labkit.servers import Running, Server
 
 NAMES = ("embedded", "localstack", "aws")
@@ -104,11 +104,18 @@ class Target:
         return {_variable(service): companion.endpoint for service in self.beside} if companion else {}
 
     def answers(self) -> bool:
-        """Whether the process that this target was connected to still is the one that answers."""
+        """Whether the process that this target was connected to still is the one that answers.
+
+        Raises :class:`EndpointDown` when it is there and does not answer.
+        """
         if self.server is None or self.running is None:
-            return self.endpoint is None or loopback.answers(self.endpoint)
-        found = self.server.running()
-        return found is not None and found.instance == self.running.instance
+            return self.endpoint is None or loopback.answers(self.endpoint, servers.PATIENCE)
+        found = self.server.recorded()
+        if found is None or found.instance != self.running.instance or self.server.process(found) is None:
+            return False
+        if self.server.running() is None and self.server.process(found) is not None:
+            raise EndpointDown(f"{self.server.what} does not answer; what was made there is still there")
+        return True
 
 
 def _variable(service: str) -> str:

@@ -11,9 +11,10 @@ import time
 import uuid
 from pathlib import Path
 
+import psutil
 import pytest
 
-from labkit import Lab, LabError, sweep, targets
+from labkit import Lab, LabError, servers, sweep, targets
 from labkit import lab as lab_module
 from labkit.embedded import SERVER
 from labkit.sweep import Scope
@@ -139,6 +140,35 @@ def test_a_lab_whose_stand_in_has_ended_can_be_opened_again(
         SERVER.stop()
         second.close()
         assert "removed nothing, because what it ran on has ended" in capsys.readouterr().out
+    finally:
+        SERVER.stop()
+
+
+def test_a_stand_in_that_is_busy_has_not_ended(
+    learner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LABKIT_HOME", str(tmp_path))
+    try:
+        lab = Lab.open("busy")
+        lab.client("sqs").create_queue(QueueName="work")
+        process = psutil.Process(SERVER.ensure().pid)
+        process.suspend()
+        threading.Timer(5, process.resume).start()
+        lab.close()
+        assert "removed 1 queue" in capsys.readouterr().out
+    finally:
+        SERVER.stop()
+
+
+def test_a_lab_whose_stand_in_hangs_says_so(learner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LABKIT_HOME", str(tmp_path))
+    monkeypatch.setattr(servers, "PATIENCE", 3.0)
+    try:
+        lab = Lab.open("hanging")
+        lab.client("sqs").create_queue(QueueName="work")
+        psutil.Process(SERVER.ensure().pid).suspend()
+        with pytest.raises(LabError, match="does not answer; what was made there is still there"):
+            lab.close()
     finally:
         SERVER.stop()
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from labkit import loopback, places, targets
+from labkit import loopback, places, servers, targets
 from labkit.embedded import SERVER
 from labkit.errors import EndpointDown, LabError, SetupError, TargetError
 from labkit.servers import Running, Server
@@ -132,7 +132,8 @@ def test_a_stand_in_that_was_killed_is_started_again_and_said_so(home: Path) -> 
     assert (second.port, second.pid != first.pid) == (first.port, True)
 
 
-def test_a_stand_in_that_hangs_is_ended_and_started_again(home: Path) -> None:
+def test_a_stand_in_that_hangs_is_ended_and_started_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servers, "PATIENCE", 3.0)
     first = SERVER.ensure()
     os.kill(first.pid, signal.SIGSTOP)
     second = SERVER.ensure()
