@@ -85,10 +85,10 @@ def parse(traceparent: Any, tracestate: Any = None) -> TraceContext | None:
 
 def carried(fields: Any) -> TraceContext | None:
     """The context that an envelope, its dictionary, a whole event or a message's attributes carry."""
-    for place in (fields, _of(fields, "detail")):
-        if found := parse(_of(place, "traceparent"), _of(place, "tracestate")):
-            return found
-    return None
+    found = parse(_of(fields, "traceparent"), _of(fields, "tracestate"))
+    if found is None and (detail := _of(fields, "detail")) is not None:
+        found = parse(_of(detail, "traceparent"), _of(detail, "tracestate"))
+    return found
 
 
 def current() -> TraceContext | None:

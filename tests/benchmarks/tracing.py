@@ -42,7 +42,6 @@ def _measured(lab: Lab, folder: Path, what: str, *, stored: bool, prefetch: int,
     queue = Queue.create(lab, f"traced-{prefetch}-{stored}".lower(), dlq=True)
     store = IdempotencyStore.create(lab, "traced-steps") if stored else None
     runs = itertools.count()
-    lost = written = 0
 
     def fill() -> None:
         run = next(runs)
@@ -55,30 +54,30 @@ def _measured(lab: Lab, folder: Path, what: str, *, stored: bool, prefetch: int,
         assert worker.run(until_empty=True)["done"] == MESSAGES
 
     ratios, processor = [], []
+    tracing = Tracing.open("bench", folder=folder)  # once, as a worker does, and before any turn: it imports much
     for turn in range(TURNS):
         took, used = {"plain": 0.0, "traced": 0.0}, {"plain": 0.0, "traced": 0.0}
         order = ("plain", "traced", "traced", "plain")
         for name in order if turn % 2 else reversed(order):
             fill()
             began = time.process_time()
-            tracing = Tracing.open("bench", folder=folder) if name == "traced" else None
-            took[name] += seconds(functools.partial(work, tracing))
-            if tracing:
-                tracing.close()  # in the processor's time, not in the clock's: a worker does it once
-                lost += sum(each.dropped + each.failed for each in tracing.queues)
+            took[name] += seconds(functools.partial(work, tracing if name == "traced" else None))
+            if name == "traced":
+                assert tracing.flush()  # in the processor's time, not in the clock's: a worker's thread does it beside
             used[name] += time.process_time() - began
-            written += _counted(folder)
         processor.append(used["traced"] / used["plain"])
         ratios.append(took["plain"] / took["traced"])
-    assert written == 2 * MESSAGES * TURNS, (written, lost)
-    # The first turn imports OpenTelemetry.
+    tracing.close()
+    written = _counted(folder)
+    assert written == 2 * MESSAGES * TURNS, (written, [(each.dropped, each.failed) for each in tracing.queues])
+    # The first turn warms up.
     cost, more = 100 * (1 - statistics.median(ratios[1:])), 100 * (statistics.median(processor[1:]) - 1)
     what = f"tracing a worker, 8 threads, {what}: throughput lost (more processor time)"
     return what, f"{cost:.1f} % ({more:.1f} %)", budget
 
 
 def _counted(folder: Path) -> int:
-    """The deliveries in the files, which go: only the newest files are kept anyway."""
+    """The deliveries in the files, which go."""
     found = sum(each.name.startswith("process") for each in tracing_files.read(folder))
     for path in folder.iterdir():
         path.unlink()
