@@ -33,7 +33,7 @@ def waiting(lab: Lab, queue: Queue, name: str, **more: Any) -> Machine:
 
 def token(queue: Queue) -> str:
     """The next token, taken from the queue for good: whoever has it may die now, and no message comes back."""
-    [message] = queue.receive(wait=5)
+    [message] = queue.receive(wait=20)
     queue.delete(message)
     return str(message.json()["token"])
 
@@ -90,12 +90,12 @@ def test_p29_heartbeats_count_only_where_the_state_declares_them_and_a_late_work
     unheard = token(queue)
     callbacks.heartbeat(unheard)
 
-    declared = waiting(lab, queue, "declared", TimeoutSeconds=60, HeartbeatSeconds=2, Retry=RETRY).start()
+    declared = waiting(lab, queue, "declared", TimeoutSeconds=60, HeartbeatSeconds=5, Retry=RETRY).start()
     late = token(queue)
-    for _ in range(3):
-        time.sleep(0.8)
+    for _ in range(4):
+        time.sleep(1.5)
         callbacks.heartbeat(late)  # longer than HeartbeatSeconds in all, and alive
-    again = token(queue)  # no beat for two seconds: the Retry has dispatched anew
+    again = token(queue)  # no beat for five seconds: the Retry has dispatched anew
     assert again != late
     with pytest.raises(StaleToken):
         callbacks.heartbeat(late)

@@ -443,8 +443,10 @@ def holder(home: Path, **options: Any) -> Iterator[tuple[subprocess.Popen[str], 
 
 
 def postmasters(folder: Path) -> list[psutil.Process]:
-    found = psutil.process_iter(["cmdline"])
-    return [each for each in found if (each.info["cmdline"] or [])[1:3] == ["-D", str(folder / "data")]]
+    found = psutil.process_iter(["cmdline", "ppid"])
+    named = [each for each in found if (each.info["cmdline"] or [])[1:3] == ["-D", str(folder / "data")]]
+    # A server process is its postmaster's fork, and has its command line until it gives itself a name.
+    return [each for each in named if each.info["ppid"] not in {other.pid for other in named}]
 
 
 def keepers(folder: Path) -> list[psutil.Process]:
