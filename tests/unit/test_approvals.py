@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 
 from labkit import Lab
+from labkit.control import trace_context
 from labkit.control.approvals import AlreadyAnswered, ApprovalError, Approvals, NoSuchRequest, Request, TooLate
 from labkit.control.callbacks import NoAnswer
 from labkit.control.envelope import Envelope
 from labkit.control.machines import Execution, Machine
+from labkit.control.trace_context import TraceContext
+from labkit.ops.spans.states import spans_of
 from labkit.state.idempotency import IdempotencyStore, Work
 from labkit.state.saga import Sagas
 from labkit.work.queues import Queue
@@ -36,6 +39,7 @@ class Flow:
         self.approvals = Approvals.create(lab, "approvals")
         self.queue = Queue.create(lab, "steps", visibility=30)
         self.store = IdempotencyStore.create(lab, "records")
+        self.contexts: list[TraceContext | None] = []  # of what the worker was sent
         self.undone: list[str] = []
         self.broken: set[str] = set()
         self.sagas = Sagas.create(
@@ -66,6 +70,7 @@ class Flow:
         def one() -> Any:
             for message in self.queue.receive(1, wait=0):
                 envelope = Envelope.model_validate(message.json())
+                self.contexts.append(trace_context.carried(envelope))
                 payload: Any = envelope.payload
                 if envelope.agent_class == "saga-undo":
                     report = self.sagas.compensate(payload["saga"])
@@ -108,6 +113,23 @@ def test_an_approval_is_recorded_and_the_steps_are_done(flow: Flow) -> None:
     assert flow.work(execution)["status"] == "SUCCEEDED"
     assert [row.step for row in flow.sagas.steps("trip")] == STEPS
     assert flow.approvals.pending("team") == []
+
+
+def test_the_trace_goes_on_after_the_humans_answer_with_a_span_for_each_step_and_for_what_takes_them_back(
+    flow: Flow,
+) -> None:
+    flow.broken.add(STEPS[-1])
+    cause = TraceContext.root()
+    execution = flow.machine.start({"question": "Book?", "steps": STEPS, **cause.headers()}, name="trip")
+    flow.approvals.approve(flow.asked("team").id, "Kim")
+    assert flow.work(execution)["status"] == "FAILED"
+    top, *states = spans_of(execution)
+    assert (top.trace_id, top.parent_id) == (cause.trace_id, cause.span_id)
+    asked = [each.span_id for each in states if each.name in ("Step", "Compensate")]
+    assert [each.name for each in states].count("Step") == len(STEPS)
+    sent = [each for each in flow.contexts if each is not None]
+    assert {each.trace_id for each in sent} == {cause.trace_id}
+    assert [each.span_id for each in sent] == asked
 
 
 def test_a_rejection_ends_without_effect(flow: Flow) -> None:
