@@ -66,7 +66,7 @@ class Queue:
 
 
 def until(look: Callable[[], Any]) -> None:
-    end = time.monotonic() + 10
+    end = time.monotonic() + 30
     while not look():
         assert time.monotonic() < end, "did not come true in time"
         time.sleep(0.005)
@@ -165,7 +165,7 @@ def test_a_queue_that_does_not_exist_ends_it(queue: Queue, source: BesideSource)
 def test_what_comes_in_at_the_end_is_given_back(queue: Queue, source: BesideSource) -> None:
     queue.poll = 0.3
     source.receive(10)
-    assert queue.polling.wait(5)
+    assert queue.polling.wait(30)
     queue.waiting = [message(0), message(1)]
     source.close()
     assert source.ended(5)
@@ -179,7 +179,7 @@ def test_a_delete_that_reaches_nobody_is_made_again(queue: Queue, source: Beside
     working.start()
     time.sleep(0.12)
     queue.fault = None
-    working.join(5)
+    working.join(30)
     assert queue.deleted == [f"h{number}" for number in range(12)]
     queue.fault = Unreached("nobody there")
     source.delete([held_of(message(99), ARN, 0, 0, time.time() - 1)])  # visible again: no use in waiting

@@ -191,7 +191,7 @@ def test_a_cancelled_task_leaves_the_rest() -> None:
     thread.start()
     time.sleep(0.05)
     moving.stop.set()
-    thread.join(5)
+    thread.join(30)
     assert moving.status == "CANCELLED"
     assert 1 <= moving.moved < 50
     assert bodies(queues, WORK) + bodies(queues, DEAD) == [str(number) for number in range(50)]
@@ -250,7 +250,7 @@ def test_a_task_is_cancelled_in_time_or_not_at_all() -> None:
             tasks.cancel({"TaskHandle": handle}, "")
         except SqsError as error:
             expected = {"UnsupportedOperation": "COMPLETED"}[error.code]
-        threads[0].join(5)
+        threads[0].join(30)
         assert tasks.show({"SourceArn": DEAD}, "")["Results"][0]["Status"] == expected
 
 

@@ -297,10 +297,10 @@ def test_more_than_so_many_at_once_are_refused() -> None:
 
 
 def test_a_refusal_at_the_door_does_not_wait_for_the_latency(provider: Provider) -> None:
-    with provider.switch("primary", Latency(5)), provider.switch("primary", Throttle()):
+    with provider.switch("primary", Latency(20)), provider.switch("primary", Throttle()):
         began = time.monotonic()
         assert ask(provider)[0] == 429
-        assert time.monotonic() - began < 4.5
+        assert time.monotonic() - began < 15
 
 
 def test_client_and_provider_agree_whatever_is_switched_meanwhile() -> None:
@@ -333,7 +333,7 @@ def test_client_and_provider_agree_whatever_is_switched_meanwhile() -> None:
         for thread in threads:
             thread.join(60)
         over.set()
-        turner.join(5)
+        turner.join(30)
         hits = provider.hits
         refused = sum(hits.count(outcome=kind) for kind in ("throttled", "quota", "concurrency"))
         assert seen == Counter(

@@ -34,7 +34,7 @@ def test_a_process_of_its_own(tmp_path: Path) -> None:
                 assert json.load(answer)["by_model"] == {"m": {"ok": 1}}
         finally:
             process.terminate()
-        assert process.wait(5) == 0
+        assert process.wait(30) == 0
 
 
 def test_a_process_without_a_script_says_why(tmp_path: Path) -> None:
