@@ -231,8 +231,9 @@ def test_the_container_listens_on_loopback_only() -> None:
     assert all(port.startswith("127.0.0.1:") for port in compose["services"]["localstack"]["ports"])
 
 
-def test_the_python_that_was_named_once_is_taken_again(tmp_path: Path) -> None:
+def test_the_python_that_was_named_once_is_taken_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`make lab PYTHON=/path/to/python3.13`, then `make test`: the same environment, and not another one."""
+    monkeypatch.delenv("PYTHON", raising=False)  # of who runs the tests
     (tmp_path / "infra").mkdir()
     shutil.copy(ROOT / "infra" / "setup.sh", tmp_path / "infra")
     (tmp_path / "infra" / "bootstrap.py").write_text("import sys; print(sys.argv)")
