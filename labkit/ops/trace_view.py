@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from labkit.control import trace_context
 from labkit.ops.spans.record import Record
+from labkit.ops.terminal import plain
 from labkit.ops.tracing import TraceError
 
 if TYPE_CHECKING:
     from rich.tree import Tree
 
-__all__ = ["Row", "Trace", "find", "gather", "plain"]
+__all__ = ["Row", "Trace", "find", "gather"]
 
 _SHOWN = (  # attributes that say what happened, and what they are called in a line
     ("labkit.outcome", ""),
@@ -33,7 +34,6 @@ _SHOWN = (  # attributes that say what happened, and what they are called in a l
 )
 _DEEPEST = 20  # levels that the tree goes to the right; a terminal is no wider
 _HEX = re.compile("[0-9a-f]{32}")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,11 +180,6 @@ def says(row: Row) -> str:
     if row.orphan:
         parts.append("its parent is not here")
     return plain(", ".join(parts))
-
-
-def plain(text: str) -> str:
-    """Without what steers a terminal, or turns the rest of a line around: names come out of messages."""
-    return _CONTROL.sub("\ufffd", text)
 
 
 def gather(records: Iterable[Record]) -> list[Trace]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from labkit.ops.trace_view import Row, Trace, plain
+from labkit.ops.terminal import plain
+from labkit.ops.trace_view import Row, Trace
 from labkit.teach import plots
 from labkit.teach.picture import Picture
 from labkit.teach.show import Table

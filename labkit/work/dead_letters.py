@@ -5,7 +5,9 @@ log. A worker that knows sends the message there, with the reason in attributes,
 that EventBridge gives its own dead letters, so that one triage reads both.
 
 Two calls are not one: a worker that dies between them leaves the message in both queues. Nothing is lost, and
-``ORIGINAL_MESSAGE_ID`` tells the copies.
+``ORIGINAL_MESSAGE_ID`` tells the copies. It is the id of the message that was buried first, and stays for as long as
+the work does: a letter that is sent back and buried again is another message, with a newer reason and the same
+original. ``LAST_MESSAGE_ID`` is then the one that was buried last.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from labkit.state.records import said
 from labkit.work.queues import Message, Queue
 
 CODE, TEXT, SOURCE, TRACE = "ERROR_CODE", "ERROR_MESSAGE", "SOURCE_QUEUE_ARN", "TRACE_ID"
-ORIGINAL, RECEIVES = "ORIGINAL_MESSAGE_ID", "RECEIVE_COUNT"
+ORIGINAL, LAST, RECEIVES = "ORIGINAL_MESSAGE_ID", "LAST_MESSAGE_ID", "RECEIVE_COUNT"
 _MOST_TEXT = 1_000  # characters; the whole story is in the log
 _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # what SQS takes no text with
 
@@ -29,29 +31,37 @@ logger = logging.getLogger(__name__)
 
 def reason(message: Message, error: BaseException, *, source: str, trace_id: str = "") -> dict[str, str]:
     """The attributes that say why, the most important first."""
+    first = message.attributes.get(ORIGINAL)
+    original = first if isinstance(first, str) and first else message.id
     found = {
         CODE: type(error).__name__,
         TEXT: said(error, _MOST_TEXT) or type(error).__name__,
-        ORIGINAL: message.id,
+        ORIGINAL: original,
         TRACE: trace_id,
         RECEIVES: str(message.receives),
         SOURCE: source,
+        LAST: message.id if message.id != original else "",
     }
     return {name: _FORBIDDEN.sub("\ufffd", value) for name, value in found.items() if value}
 
 
 def attributes(message: Message, why: Mapping[str, str]) -> dict[str, Any]:
-    """The message's own attributes with those of ``why``, as many as SQS still takes; the message's own come first."""
-    room = int(facts("sqs.message.max_attributes")) - len(message.wire)
-    added = {name: {"DataType": "String", "StringValue": value} for name, value in list(why.items())[: max(0, room)]}
-    return {**message.wire, **added}
+    """The message's own attributes with those of ``why``, as many as SQS still takes; the message's own come first.
+
+    What is there already from an earlier burial takes no further room: it is replaced.
+    """
+    carried, most = dict(message.wire), int(facts("sqs.message.max_attributes"))
+    for name, value in why.items():
+        if name in carried or len(carried) < most:
+            carried[name] = {"DataType": "String", "StringValue": value}
+    return carried
 
 
 def bury(queue: Queue, message: Message, error: BaseException, *, trace_id: str = "") -> bool:
     """Send ``message`` to the dead-letter queue of ``queue`` with the reason, then delete it. False if it stays.
 
-    It stays where there is no dead-letter queue, no room for the reason (ten attributes of its own, a body of the
-    largest size), or no answer: SQS's own redrive moves it then, without the reason.
+    It stays where there is no dead-letter queue, no room for the reason (ten other attributes, a body of the largest
+    size), or no answer: SQS's own redrive moves it then, without the reason.
     """
     from botocore.exceptions import BotoCoreError, ClientError
 

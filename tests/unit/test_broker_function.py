@@ -20,6 +20,7 @@ from labkit.routing.faults import Call, Down, Fault, Latency
 from labkit.routing.provider import Answer, Provider, Script, ToolCall
 from labkit.state.idempotency import IdempotencyStore, Work
 from labkit.work.capability_store import CapabilityStore
+from labkit.work.dead_letters import LAST, ORIGINAL
 from labkit.work.functions import Function
 from labkit.work.mappings import visibility_for
 from labkit.work.queues import Queue
@@ -149,7 +150,8 @@ def test_what_cannot_be_dispatched_is_in_the_dead_letter_queue_with_its_reason(l
     fleet.inbound.send(event(3))
     fleet.settle(40)
     provider.switch("*", Down("overloaded"))
-    fleet.inbound.send(event(4))
+    mark = {"DataType": "String", "StringValue": "the first message"}  # as a redrive leaves it on what it sends back
+    fleet.inbound.send(event(4), MessageAttributes={ORIGINAL: mark})
     fleet.settle(20)
     assert fleet.inbound.dlq is not None
     reasons = triage.survey(fleet.inbound.dlq).counts
@@ -157,6 +159,8 @@ def test_what_cannot_be_dispatched_is_in_the_dead_letter_queue_with_its_reason(l
     assert {each.trace_id for each in fleet.work()} == {"conv-8842-step-3"}
     [buried] = [each for each in fleet.inbound.dlq.receive() if "step-4" in each.body]
     assert buried.attributes["TRACE_ID"] == "conv-8842-step-4"
+    assert buried.attributes[ORIGINAL] == "the first message"
+    assert buried.attributes[LAST] not in ("the first message", buried.id)
     assert "ServiceUnavailableException" in str(buried.attributes["ERROR_MESSAGE"])
     assert json.loads(buried.body) == event(4)  # as it came, ready to be redriven
 

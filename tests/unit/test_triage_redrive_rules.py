@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections import Counter
 from typing import Any
 
@@ -14,8 +15,8 @@ from hypothesis import strategies as st
 from labkit.ops import redrive, triage
 from labkit.ops.redrive.care import Care
 from labkit.ops.redrive.lanes import NEXT, Lane, Step
-from labkit.work.dead_letters import ORIGINAL
-from labkit.work.queues import Queue
+from labkit.work.dead_letters import ORIGINAL, attributes, reason
+from labkit.work.queues import Message, Queue
 from tests.unit.triage_fakes import ARN, Clock, FakeSqs, Killed, no_answer
 
 WITHIN = 5.0
@@ -23,6 +24,10 @@ WITHIN = 5.0
 
 def text(value: str) -> dict[str, str]:
     return {"DataType": "String", "StringValue": value}
+
+
+class Busy(Exception):
+    """Why a broken consumer buries: a reason that letters have already."""
 
 
 class World:
@@ -50,8 +55,14 @@ class World:
             self.note(copy)
             del self.work.copies[copy.id]
             if self.broken:
-                why = {"ERROR_CODE": text("Busy"), "SOURCE_QUEUE_ARN": text(f"{ARN}work"), ORIGINAL: text(copy.id)}
-                self.sqs.put("dead", copy.body, {**copy.attributes, **why})
+                raw = {
+                    "MessageId": copy.id,
+                    "Body": copy.body,
+                    "ReceiptHandle": "",
+                    "MessageAttributes": copy.attributes,
+                }
+                message = Message.of(raw)
+                self.sqs.put("dead", copy.body, attributes(message, reason(message, Busy(), source=f"{ARN}work")))
             else:
                 self.handled[copy.body] += 1
 
@@ -118,9 +129,36 @@ def test_to_a_queue_that_fails_only_the_canary_goes(letters: int, canary: int) -
 
 def test_to_a_queue_that_nobody_consumes_only_the_canary_goes() -> None:
     world = World(20, absent=True)
-    outcome = redrive.plan(world.queue, threads=1).run(world.care(canary=2))
+    plan, world.sqs.polls = redrive.plan(world.queue, threads=1), Counter()
+    outcome = plan.run(world.care(canary=2))
     assert (outcome.step, outcome.sent, len(world.work.copies)) == (Step.STOPPED, 2, 2)
     assert "nobody consumes work: 2 messages wait" in outcome.says
+    world.check()
+    # Looks that decide nothing ask in passing: all servers are asked by the one that hides all that there is.
+    assert world.sqs.polls[1] == 1
+    assert world.sqs.polls[0] > 20
+
+
+@given(letters=st.integers(1, 45), canary=st.integers(1, 5), broken=st.booleans(), later=st.integers(0, 8))
+@settings(max_examples=40)
+def test_what_short_polls_do_not_show_is_found_before_a_canary_is_well(
+    letters: int, canary: int, broken: bool, later: int
+) -> None:
+    """The consumer comes to it after some looks."""
+    world, looks = World(letters, broken=broken), itertools.count()
+    world.sqs.blind = True
+    plan = redrive.plan(world.queue, threads=1)
+
+    def consume() -> None:
+        if next(looks) >= later:
+            world.consume()
+
+    outcome = plan.run(world.care(canary=canary, settle=later % 3, during=consume))
+    if broken:
+        assert outcome.sent == min(canary, letters)
+        assert "a canary is back" in outcome.says
+    else:
+        assert (outcome.step, outcome.sent) == (Step.DONE, letters)
     world.check()
 
 
@@ -182,6 +220,7 @@ def test_killed_at_any_call_nothing_is_lost_and_doubles_are_told(
     with contextlib.suppress(Killed):
         plan.run(world.care(canary=canary))
     world.sqs.fault = world.sqs.late = lambda call: None
+    world.consume()  # where it is broken, the copy of a double becomes a letter, too
     world.check(doubles=True)
     assert len(world.doubled()) <= 10  # no more than one batch is between a send and its delete
     world.clock.now += 1_000  # the visibility of what it held ends

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -49,7 +50,7 @@ class Box:
 
 class FakeSqs:
     """A client of SQS: the calls that triage makes, for standard queues. ``fault`` is asked before each call (by name),
-    ``late`` after it: each may raise."""
+    ``late`` after it: each may raise. ``blind``: short polls ask only servers that have none of the messages."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -57,6 +58,8 @@ class FakeSqs:
         self.fault: Callable[[str], None] = lambda call: None
         self.late: Callable[[str], None] = lambda call: None
         self.refuse: Callable[[str, str], str | None] = lambda call, id: None  # an entry's error code
+        self.blind = False
+        self.polls: Counter[int] = Counter()  # receives, by their wait
         self._ids = itertools.count()
 
     def box(self, name: str, redrive_to: str = "", max_receives: float = math.inf) -> Box:
@@ -100,6 +103,9 @@ class FakeSqs:
     def receive_message(self, QueueUrl: str, MaxNumberOfMessages: int = 1, **options: Any) -> dict[str, Any]:
         self.fault("receive")
         box, now, found = self._of(QueueUrl), self.clock(), []
+        self.polls[options["WaitTimeSeconds"]] += 1
+        if self.blind and not options["WaitTimeSeconds"]:
+            return {}
         for copy in [each for each in box.copies.values() if each.visible_at <= now][:MaxNumberOfMessages]:
             copy.receives += 1
             copy.visible_at = now + options.get("VisibilityTimeout", 30)

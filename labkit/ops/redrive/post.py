@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
+from labkit.facts import facts
 from labkit.ops.triage.letters import Letter
-from labkit.work.dead_letters import ORIGINAL
+from labkit.work.dead_letters import LAST, ORIGINAL
 from labkit.work.entries import BatchError
 from labkit.work.queues import Message, Queue
 
@@ -84,7 +85,7 @@ class Post:
         self.kept: dict[str, int] = {}
         self._failed = 0  # letters in a row that the destination did not take
         self._guard = threading.Lock()
-        self._recent: dict[str, None] = {}  # in the order in which they were sent
+        self._recent: dict[str, str] = {}  # ids of copies and their originals, in the order in which they were sent
         self._kinds: set[tuple[str, str]] = set()
         self._unsure: set[str] = set()
 
@@ -103,9 +104,17 @@ class Post:
         return (letter.reason, letter.source) in self._kinds
 
     def is_back(self, message: Message) -> bool:
-        """Whether this is a copy that we have sent: SQS keeps its id, a worker notes it as the original's."""
+        """Whether this is a copy that we have sent: SQS keeps its id, a worker that buries it notes it.
+
+        A letter that was a double before has the same original, and is not back. Only where a worker had no room for
+        its note, the original has to do.
+        """
+        noted = message.attributes
+        full = LAST not in noted and len(noted) >= int(facts("sqs.message.max_attributes"))
         with self._guard:
-            return message.id in self._recent or message.attributes.get(ORIGINAL) in self._recent
+            if any(id in self._recent for id in (message.id, noted.get(LAST), noted.get(ORIGINAL))):
+                return True
+            return full and noted.get(ORIGINAL) in self._recent.values()
 
     def move(self, messages: Sequence[Message], send: Send) -> list[Message]:
         """Send, then delete what was sent. Returns what is gone from the dead-letter queue."""
@@ -115,7 +124,7 @@ class Post:
         sent = send(letters)
         gone = [letters[index][0] for index in sorted(sent.done)]
         with self._guard:
-            self._recent.update(dict.fromkeys(sent.done.values()))
+            self._recent.update({copy: letters[index][1].original for index, copy in sent.done.items()})
             while len(self._recent) > _RECENT:
                 del self._recent[next(iter(self._recent))]
             self._kinds.update((letters[index][1].reason, letters[index][1].source) for index in sent.done)

@@ -29,8 +29,9 @@ from enum import StrEnum
 from typing import Any
 
 from labkit.errors import LabError
-from labkit.ops.triage.masking import masked, plain
-from labkit.work.dead_letters import CODE, ORIGINAL, RECEIVES, SOURCE, TEXT, TRACE
+from labkit.ops.terminal import one_line
+from labkit.ops.triage.masking import masked
+from labkit.work.dead_letters import CODE, LAST, ORIGINAL, RECEIVES, SOURCE, TEXT, TRACE
 from labkit.work.queues import Message
 
 MOVED = "moved by SQS"  # after too many receives; the reason is in some worker's log
@@ -122,7 +123,7 @@ _CONDITIONS = {
 REASONS: Mapping[Writer, frozenset[str]] = {
     Writer.RULE: frozenset({RULE, TARGET, CODE, TEXT, "EXHAUSTED_RETRY_CONDITION", "RETRY_ATTEMPTS"}),
     Writer.FUNCTION: frozenset({"RequestID", "ErrorCode", "ErrorMessage"}),
-    Writer.WORKER: frozenset({CODE, TEXT, SOURCE, TRACE, RECEIVES}),
+    Writer.WORKER: frozenset({CODE, TEXT, SOURCE, TRACE, RECEIVES, LAST}),
 }
 
 
@@ -152,14 +153,14 @@ class Letter:
         why = _why(message)
         return cls(
             id=message.id,
-            reason=plain(why.reason, _MOST_NAME) or UNKNOWN,
-            source=plain(why.source, _MOST_NAME),
+            reason=one_line(why.reason, _MOST_NAME) or UNKNOWN,
+            source=one_line(why.source, _MOST_NAME),
             sent_at=message.sent_at,
             receives=message.receives,
             failure=why.failure,
             writer=why.writer,
             text=masked(why.text[:_MOST_READ], MOST_TEXT),
-            target=plain(why.target, _MOST_NAME),
+            target=one_line(why.target, _MOST_NAME),
             original=_text(message.attributes, ORIGINAL) or message.id,
         )
 

@@ -1,8 +1,8 @@
-"""Masking: text of a dead letter, fit to be shown: no task token is in it, and nothing that a terminal acts on.
+"""Masking: text of a dead letter, fit to be shown: no task token is in it, and nothing that a terminal acts on
+(:mod:`labkit.ops.terminal`).
 
 Whoever has a task token can end the step that waits for it, so triage shows none: not from a body, not from an error
-text that quotes one. And whoever can send a message could write to the operator's terminal: JSON holds escapes of
-control characters, and of half characters, which cannot be printed at all.
+text that quotes one.
 """
 
 from __future__ import annotations
@@ -11,24 +11,19 @@ import json
 import re
 from typing import Any
 
+from labkit.ops.terminal import one_line
+
 HIDDEN = "**********"  # as pydantic shows a secret
 _NAME = re.compile(r"task[\s_-]?token", re.IGNORECASE)
 # With its name, also quoted several times over, and with "%2B" for "+", as in a link.
 _NAMED = re.compile(r"(task[\s_-]?token(?:\W{1,24}|%3D|\s+is\W{1,24}))([\w+/=.%-]{8,})", re.IGNORECASE)
 _LONG = re.compile(r"[\w+/=%-]{200,}")  # a token without its name; Step Functions' have several hundred characters
-_UNSHOWN = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _DEPTH = 20
 
 
-def plain(text: str, most: int) -> str:
-    """``text`` on one line, without control and half characters, cut to ``most`` characters."""
-    line = " ".join(_UNSHOWN.sub("\N{REPLACEMENT CHARACTER}", text).split())
-    return line if len(line) <= most else line[: most - 1] + "…"
-
-
 def masked(text: str, most: int) -> str:
-    """``text`` without task tokens, as :func:`plain` shows it."""
-    return plain(_LONG.sub(HIDDEN, _NAMED.sub(rf"\1{HIDDEN}", text)), most)
+    """``text`` without task tokens, as :func:`~labkit.ops.terminal.one_line` shows it."""
+    return one_line(_LONG.sub(HIDDEN, _NAMED.sub(rf"\1{HIDDEN}", text)), most)
 
 
 def masked_body(body: str, most: int) -> str:

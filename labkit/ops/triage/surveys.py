@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from labkit.ops.terminal import one_line
 from labkit.ops.triage.letters import Failure, Letter
-from labkit.ops.triage.masking import masked, masked_body, plain
+from labkit.ops.triage.masking import masked, masked_body
 from labkit.ops.triage.remedies import Remedy, remedy
 from labkit.work.queues import Depth, Queue
 
@@ -219,5 +220,5 @@ def trace_of(body: str) -> str:
         for step in path:
             inner = inner.get(step) if isinstance(inner, Mapping) else None
         if isinstance(inner, Mapping) and isinstance(found := inner.get("trace_id"), str):
-            return plain(found, _MOST_NAME)
+            return one_line(found, _MOST_NAME)
     return ""
