@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+import threading
 from collections.abc import Iterable
 
 from labkit.ops.taxonomy import SIGNALS, Finding
 from labkit.teach import plots
 from labkit.teach.picture import Picture
 
-__all__ = ["matrix"]
+__all__ = ["ahead", "matrix"]
 
 _COLOURS = {  # of who counts: AWS for everybody, SQS for whoever asks, the fleet for itself
     "AWS/Events": (plots.BLUE, "CloudWatch metric"),
@@ -21,6 +23,15 @@ _COLOURS = {  # of who counts: AWS for everybody, SQS for whoever asks, the flee
     "provider": (plots.ORANGE, "what workers and provider count"),
     "ledger": (plots.RED, "sent compared with done"),
 }
+
+
+def ahead() -> threading.Thread:
+    """Import in a thread what :func:`matrix` draws with: a second or more, at a moment when the reader waits anyway."""
+    thread = threading.Thread(
+        target=importlib.import_module, args=["matplotlib.backends.backend_agg"], name="labkit-import", daemon=True
+    )
+    thread.start()
+    return thread
 
 
 def matrix(findings: Iterable[Finding], *, title: str | None = None) -> Picture:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from labkit.ops.taxonomy import ROWS, SIGNALS, Account, Finding
@@ -33,3 +36,11 @@ def test_nothing_to_show_is_refused() -> None:
     for nothing in ([], [finding("poison")]):
         with pytest.raises(ValueError, match="at least one finding"):
             taxonomy.matrix(nothing)
+
+
+def test_what_draws_is_imported_when_told_and_not_before() -> None:
+    script = (
+        "import sys; from labkit.teach import taxonomy; assert 'matplotlib' not in sys.modules;"
+        "taxonomy.ahead().join(60); assert 'matplotlib.backends.backend_agg' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)

@@ -5,7 +5,8 @@
                         STOPPED
 
 ``CANARY``: a few letters are sent, then deleted. ``WATCH``: everything else in the dead-letter queue is hidden, so that
-whatever appears there is new; the canaries are well when the destination has handled them and none of them is back.
+whatever appears there is new; the canaries are well when the destination has handled them and none of them is back
+(:mod:`labkit.ops.redrive.looks`).
 ``REST``: the others follow, ten a call, and a letter that comes back stops them, too. ``STOPPED``: nothing else is
 moved; everything that was in hand is visible in the dead-letter queue again.
 
@@ -15,17 +16,19 @@ Each letter is **sent, then deleted**. A crash in between doubles it, and loses 
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from labkit.ops.redrive import moves
+from labkit.ops.redrive import looks, moves
 from labkit.ops.redrive.care import Care
 from labkit.ops.redrive.post import Destination, Fate, Grown, Post
 from labkit.ops.triage import check_looked_at
-from labkit.ops.triage.holding import Batch, Hold
+from labkit.ops.triage.draining import Batch
+from labkit.ops.triage.holding import Hold
 from labkit.ops.triage.letters import Letter, TriageError, counted
 from labkit.work.queues import Message, Queue
 
@@ -77,7 +80,7 @@ class Lane:
         self._guard = threading.Lock()
         self._beside: Queue | None = None  # the destination's dead-letter queue, if it is another one
         self._back = ""
-        self._others = False  # whether letters have come that a move task would take along to the wrong place
+        self.others = False  # whether letters have come that a move task would take along to the wrong place
         self._claimed = 0
 
     @property
@@ -117,7 +120,7 @@ class Lane:
             self._try_out(care)
         if self.step in (Step.PLANNED, Step.WATCH):
             self.enter(Step.REST)
-            if self.by_move and not self._others:
+            if self.by_move and not self.others:
                 moves.rest(self, care)
             else:
                 self._rest(care)
@@ -167,8 +170,8 @@ class Lane:
     def _watch(self, canaries: Sequence[Message], holds: Sequence[Hold], left: int, care: Care) -> None:
         """Return if the canaries are well, enter STOPPED if not. ``left``: letters that this queue should hold now."""
         end = care.clock() + care.within
-        gone_since, drained = None, False
-        while True:
+        gone_since, hidden = None, False
+        for number in itertools.count():
             if care.during:
                 care.during()
             # The destination first: what leaves it for a dead-letter queue is there before it is gone from here.
@@ -177,15 +180,16 @@ class Lane:
                 fate = Fate.GONE if care.handled(canaries) else Fate.WAITING
             now = care.clock()
             gone_since = (now if gone_since is None else gone_since) if fate is Fate.GONE else None
-            for hold in holds:
-                if back := self._came_back(hold, new=drained):
-                    self.enter(Step.STOPPED, back)
-                    return
-            drained = True
+            settled = gone_since is not None and now - gone_since >= care.settle
+            sure = settled or (number > 0 and not hidden)
+            if back := looks.look(self, holds, new=hidden, sure=sure):
+                self.enter(Step.STOPPED, back)
+                return
+            hidden = hidden or sure
             if fate is Fate.FAILED:
                 self.enter(Step.STOPPED, f"the canary failed: {says}")
                 return
-            if gone_since is not None and now - gone_since >= care.settle:
+            if settled:
                 if says := self._behind(left):
                     self.enter(Step.STOPPED, says)
                 return
@@ -193,23 +197,6 @@ class Lane:
                 self.enter(Step.STOPPED, f"after {care.within:g} s it is not known whether the canary is well: {says}")
                 return
             care.sleep(_LOOK)
-
-    def _came_back(self, hold: Hold, *, new: bool) -> str:
-        """Take everything that is visible into the hold; a sentence if a canary is among it, or what shows that the
-        destination still fails (``new``: all that is visible has just come)."""
-        while batch := hold.receive():
-            hold.keep(batch)
-            for message in batch:
-                letter = Letter.of(message)
-                self._others = self._others or (hold.queue is self.queue and not self.chosen(letter))
-                if self.post.is_back(message):
-                    return f"a canary is back in {hold.queue.name} ({letter.reason}): {self.to.name} still fails"
-                if new and not hold.queue.fifo and self.post.alike(letter):
-                    return (
-                        f"{self.to.name} may still fail: another letter has come to {hold.queue.name} "
-                        f"({letter.reason}), or somebody else's look has given it back"
-                    )
-        return ""
 
     def _behind(self, left: int) -> str:
         """A sentence if a FIFO queue holds more than it should: a canary that is back, behind others of its group."""

@@ -49,9 +49,10 @@ _FLEETS = (
     (*(row.key for row in control.ROWS), "poison"),
     ("worker-crash", "model-down", "model-quota"),
     ("heartbeats-lost", "swallowed"),
-    ("function-raises", "answer-empty"),
+    ("function-raises",),
     ("function-throttled",),
     ("answer-malformed",),
+    ("answer-empty",),
     ("token-held", "state-failed"),
     ("token-stale",),
 )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from labkit.ops.taxonomy.once import once
 from labkit.state.idempotency import IdempotencyStore
 from labkit.work.queues import Queue
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from labkit.work.functions import Function
 
 PRIMARY, FALLBACK = "sonnet", "other"  # models
+# One cold start at a time: on a stand-in it takes this machine's processor, and the other rows need that, too.
+_COLD = threading.Lock()
 _MISTAKE = {"pk": {"S": "mistake"}, "sk": {"S": "caller"}}
 
 
@@ -36,14 +39,15 @@ class Parts:
         """``function``, ``machine`` or ``provider`` where it has been made, else None."""
         return self.__dict__.get(part)
 
-    @cached_property
+    @once
     def function(self) -> Function:
         """The caller's step as a Lambda function, fed by its queue. What it does, it writes into its log."""
         from labkit.work.functions import Function
 
         environment = {"STEPS_TABLE": self.store.table}
         made = Function.deploy(self.lab, f"{self.name}-caller", "taxonomy_step", env=environment, timeout=self.timeout)
-        made.invoke({"Records": []})  # its cold start is behind it
+        with _COLD:
+            made.invoke({"Records": []})  # its cold start is behind it
         made.map_queue(self.calls, window=1)  # the window gathers one batch
         return made
 
@@ -63,7 +67,7 @@ class Parts:
         finally:
             self.store.client.delete_item(TableName=self.store.table, Key=_MISTAKE)
 
-    @cached_property
+    @once
     def machine(self) -> Machine:
         """The state machine that sends a step to the work queue and waits for its token."""
         from labkit.control.machines import Machine
@@ -73,14 +77,14 @@ class Parts:
             self.lab, f"{self.name}-step", "agent_step", values={"QueueUrl": self.queue.url, **values}
         )
 
-    @cached_property
+    @once
     def provider(self) -> Provider:
         """The models' API, on this machine."""
         from labkit.routing.provider import Provider, Script
 
         return Provider(Script(default="Hello."), lab=self.lab)
 
-    @cached_property
+    @once
     def _bedrock(self) -> Any:
         return self.provider.bedrock()
 

@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
 
 from labkit.ops.taxonomy.fleet import Fleet
+from labkit.ops.taxonomy.once import once
 
 __all__ = ["SIGNALS", "Reading", "Signal", "read"]
 
@@ -32,7 +32,7 @@ class Reading:
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
 
-    @cached_property
+    @once
     def counted(self) -> Counter[str]:
         """CloudWatch's sums since the fleet began, by metric: of both rules, both queues and the function together.
 
@@ -63,7 +63,7 @@ class Reading:
         """How deliveries to the worker ended."""
         return self.fleet.ledger.events
 
-    @cached_property
+    @once
     def timed_out(self) -> int:
         """Attempts at a state that were given up, in the histories of all executions."""
         events = (
@@ -74,13 +74,13 @@ class Reading:
         )
         return sum(event["type"] == "TaskTimedOut" for event in events)
 
-    @cached_property
+    @once
     def refused(self) -> int:
         """Calls that the provider did not answer."""
         provider = self.fleet.made("provider")
         return provider.hits.count() - provider.hits.count(outcome="ok") if provider else 0
 
-    @cached_property
+    @once
     def vanished(self) -> int:
         """Sent, not done and in no queue: twice in a row, since what passes from one place to the next is in none."""
         first = self.fleet.missing(self.fleet.outbox)

@@ -11,7 +11,6 @@ renewing all of them takes longer than a twelfth of that, they are hidden for tw
 
 from __future__ import annotations
 
-import contextlib
 import math
 import re
 import threading
@@ -21,21 +20,16 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 
 from labkit.facts import facts
+from labkit.ops.triage.draining import Batch, Drain
 from labkit.ops.triage.letters import TriageError
 from labkit.ops.triage.receipts import Receipts, batched, change
-from labkit.work.queues import Message, Queue
+from labkit.work.queues import Queue
 
 HOLD = 120  # seconds: for so long a killed look hides what it held
 _GONE = re.compile("NotInflight|ReceiptHandle|InvalidParameterValue|NonExistentQueue|QueueDoesNotExist")
 
 _ROOM = 12  # times what a renewal of all takes: for so long it hides, so that the next one is in time on a slow day
 Troubles = dict[str, int]  # the code that SQS gave, and for how many messages
-
-
-class Batch(list[Message]):
-    """What one receive brought, and until when it is hidden (on the clock of its :class:`Hold`)."""
-
-    until: float = 0.0
 
 
 class Hold:
@@ -120,15 +114,18 @@ class Hold:
                 f"{self.queue.name} is no longer held: nothing renewed the visibility in time. Hold them longer."
             )
 
-    def receive(self, limit: int = 10) -> Batch:
-        """Up to ``limit`` messages that are visible, none when there is none. They are not kept yet."""
+    def receive(self, limit: int = 10, *, sure: bool = True) -> Batch:
+        """Up to ``limit`` messages that are visible. They are not kept yet.
+
+        Without ``sure`` an empty batch says little: a short poll asks only some of the servers. With it there was none:
+        a long poll, which takes a second to find nothing, asks all of them.
+        """
         from botocore.exceptions import ClientError
 
         self.check()
         batch = Batch()
         try:
-            # One empty answer is not the end: a short poll asks only some of the servers. A long one asks all of them.
-            for wait in (0, 1):
+            for wait in (0, 1) if sure else (0,):
                 began, span = self._clock(), self._span()
                 if found := self.queue.receive(limit, wait=wait, visibility=span):
                     batch.extend(found)
@@ -166,39 +163,7 @@ class Hold:
         takes off the batch is decided; what is left is kept. An error, or Ctrl-C, ends the receiving; what has been
         received by then is given back with the rest.
         """
-        stop, guard = threading.Event(), contextlib.nullcontext() if together else threading.Lock()
-        room, counting = [math.inf if at_most is None else at_most], threading.Lock()
-
-        def take(_: int) -> None:
-            try:
-                while not stop.is_set() and not enough():
-                    with counting:  # asked for is taken, until it is known better
-                        limit = int(min(room[0], 10))
-                        room[0] -= limit
-                    if not limit:
-                        return
-                    batch = self.receive(limit)
-                    with counting:
-                        room[0] += limit - len(batch)
-                    if not batch:
-                        return
-                    try:
-                        with guard:
-                            decide(batch)
-                    finally:
-                        self.keep(batch)
-            except BaseException:
-                stop.set()
-                raise
-
-        with ThreadPoolExecutor(self.threads, thread_name_prefix="labkit-triage") as pool:
-            running = [pool.submit(take, number) for number in range(self.threads)]
-            try:
-                for one in running:
-                    one.result()
-            except BaseException:
-                stop.set()  # before the pool waits for its threads
-                raise
+        Drain(self, decide, at_most=at_most, together=together, enough=enough).run()
 
     def _kept(self) -> Iterable[str]:
         return self._receipts or ()
