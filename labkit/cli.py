@@ -107,6 +107,8 @@ def _status() -> dict[str, Any]:
             if process:
                 state |= {"running": True, "endpoint": process.endpoint, "pid": process.pid}
                 versions["ministack"] = process.version
+            elif (hangs := server.recorded()) and server.process(hangs):
+                state |= {"pid": hangs.pid, "reason": "it is there; `labkit up` ends it, and starts an empty one"}
         elif found := _localstack(state):
             state |= {"running": True, "endpoint": found.endpoint, "how": found.how}
             state["pid"] = found.running.pid if found.running else None
@@ -151,7 +153,9 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="for programs")]
         return
     from labkit import localstack
 
-    where = f"answers at {state['endpoint'] or 'AWS'}" if state["running"] else "is not running (labkit up starts it)"
+    where = "does not answer" if state["pid"] else "is not running (labkit up starts it)"
+    if state["running"]:
+        where = f"answers at {state['endpoint'] or 'AWS'}"
     print(f"{state['target']} {where}" + (f", {state['how']}" if state.get("how") else ""))
     if state.get("reason"):
         print(f"  {state['reason']}")

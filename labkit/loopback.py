@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import time
 import urllib.request
 
 import psutil
@@ -18,11 +19,14 @@ DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def answers(endpoint: str, timeout: float = 2.0) -> bool:
-    """Whether SQS and EventBridge answer at ``endpoint``: two real calls, because a health page can lie."""
+    """Whether SQS and EventBridge answer at ``endpoint``: two real calls, because a health page can lie.
+
+    ``timeout`` is for both together, as long as an answer does not drip."""
     calls = (
         ("sqs", "AmazonSQS.ListQueues", "application/x-amz-json-1.0"),
         ("events", "AWSEvents.ListEventBuses", "application/x-amz-json-1.1"),
     )
+    end = time.monotonic() + timeout
     for service, action, kind in calls:
         credential = f"AWS4-HMAC-SHA256 Credential=000000000000/20260101/us-east-1/{service}/aws4_request"
         request = urllib.request.Request(
@@ -31,7 +35,7 @@ def answers(endpoint: str, timeout: float = 2.0) -> bool:
             headers={"X-Amz-Target": action, "Content-Type": kind, "Authorization": f"{credential}, Signature=lab"},
         )
         try:
-            with DIRECT.open(request, timeout=timeout) as response:
+            with DIRECT.open(request, timeout=max(0.1, end - time.monotonic())) as response:
                 json.load(response)
         except (OSError, ValueError, http.client.HTTPException):  # URLError and timeouts are OSErrors
             return False

@@ -107,7 +107,7 @@ class Server:
         """The one that runs and answers, or None: at once where none runs, after ``PATIENCE`` where it hangs. Starts
         nothing."""
         found = self.recorded()
-        return found if found and self._ready_within(found, PATIENCE) else None
+        return found if found and self.ready_within(found, PATIENCE) else None
 
     def process(self, running: Running) -> psutil.Process | None:
         """The process, or None when it has ended or its number belongs to another one now."""
@@ -182,7 +182,7 @@ class Server:
         known, code = self.recorded(), self.digest()
         note = "started"
         if known is not None and self.process(known) is not None:
-            if known.code == code and self._ready_within(known, PATIENCE):
+            if known.code == code and self.ready_within(known, PATIENCE):
                 if port not in (None, known.port):
                     raise EndpointDown(
                         f"{self.what} runs on port {known.port}; type `labkit down` before asking for {port}."
@@ -211,8 +211,9 @@ class Server:
                 time.sleep(0.1 * attempt * random.random())
         raise EndpointDown("other programs took every free port first; type `labkit up` again.")
 
-    def _ready_within(self, running: Running, seconds: float) -> bool:
-        """Wait for a process that may still be starting, or be busy; gives up at once when it has ended."""
+    def ready_within(self, running: Running, seconds: float) -> bool:
+        """Whether it answers: wait for one that may still be starting, or be busy, and give up at once when it has
+        ended."""
         limit = time.monotonic() + seconds
         while self.process(running) is not None:
             if _is_ready(running, timeout=max(2.0, limit - time.monotonic())):

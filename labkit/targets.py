@@ -110,12 +110,11 @@ class Target:
         """
         if self.server is None or self.running is None:
             return self.endpoint is None or loopback.answers(self.endpoint, servers.PATIENCE)
-        found = self.server.recorded()
-        if found is None or found.instance != self.running.instance or self.server.process(found) is None:
-            return False
-        if self.server.running() is None and self.server.process(found) is not None:
+        if self.server.ready_within(self.running, servers.PATIENCE):
+            return True
+        if self.server.process(self.running) is not None:
             raise EndpointDown(f"{self.server.what} does not answer; what was made there is still there")
-        return True
+        return False
 
 
 def _variable(service: str) -> str:

@@ -160,6 +160,27 @@ def test_a_stand_in_that_is_busy_has_not_ended(
         SERVER.stop()
 
 
+@pytest.mark.parametrize("what", ["killed", "record gone"])
+def test_a_process_is_asked_and_not_its_record(
+    learner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], what: str
+) -> None:
+    monkeypatch.setenv("LABKIT_HOME", str(tmp_path))
+    try:
+        lab = Lab.open("asked")
+        lab.client("sqs").create_queue(QueueName="work")
+        process = psutil.Process(SERVER.ensure().pid)
+        if what == "killed":  # while it hangs, and is waited for
+            process.suspend()
+            threading.Timer(3, process.kill).start()
+        else:
+            (tmp_path / "embedded.json").unlink()
+        lab.close()
+        said = "removed nothing, because what it ran on has ended" if what == "killed" else "removed 1 queue"
+        assert said in capsys.readouterr().out
+    finally:
+        SERVER.stop()
+
+
 def test_a_lab_whose_stand_in_hangs_says_so(learner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LABKIT_HOME", str(tmp_path))
     monkeypatch.setattr(servers, "PATIENCE", 3.0)

@@ -136,11 +136,53 @@ def test_a_kill_does_not_wait(function: Function) -> None:
     assert not function.host.folder.exists()
 
 
+def test_a_turn_that_takes_long_holds_nobody_up() -> None:
+    """Init phases that invoke a function, whose own Init phase needs a turn, too."""
+    turns = lambda_sandbox.Turns(most=2, longest=0.5)
+    within = threading.Event()
+    with turns.turn(), turns.turn():
+
+        def inner() -> None:
+            with turns.turn():
+                within.set()
+
+        running = threading.Thread(target=inner)
+        running.start()
+        assert within.wait(30)
+        running.join(30)
+    with turns.turn(), turns.turn():  # all of them were given back, once
+        assert len(turns._young()) == 2
+    assert turns._young() == []
+
+
+@pytest.mark.parametrize("ends", ["kill", "end"])
+def test_what_is_ended_before_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str) -> None:
+    turns = lambda_sandbox.Turns(most=1, longest=60.0)
+    monkeypatch.setattr(lambda_sandbox, "_turns", turns)
+    run, warmed = Function(tmp_path / "run", timeout=30), Function(tmp_path / "warmed", timeout=30)
+    ran: list[Ran] = []
+    threads = [
+        threading.Thread(target=lambda: ran.append(run.run(0))),
+        threading.Thread(target=warmed.sandbox.initialise),
+    ]
+    with turns.turn():
+        for thread in threads:
+            thread.start()
+        until(lambda: run.host.folder.exists() and warmed.host.folder.exists())
+        for each in (run, warmed):
+            getattr(each.sandbox, ends)()
+    for thread in threads:
+        thread.join(30)
+    assert ran[0].failed == (ends == "kill")  # an end lets an invocation come to its own
+    assert (tmp_path / "run").exists() is (tmp_path / "warmed").exists() is False
+    assert not [each for each in psutil.process_iter(["environ"]) if str(tmp_path) in str(each.info["environ"])]
+
+
 def test_cold_starts_wait_for_their_turn_and_the_wait_is_not_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Twelve at once take 6 s by twos: longer than an Init phase may take.
-    monkeypatch.setattr(lambda_sandbox, "_starts", threading.BoundedSemaphore(2))
+    monkeypatch.setattr(lambda_sandbox, "_turns", lambda_sandbox.Turns(most=2, longest=60.0))
     monkeypatch.setattr(lambda_sandbox, "INIT_LIMIT", 5.0)
     functions = [Function(tmp_path / str(number), SLOW_START, timeout=30) for number in range(12)]
     try:

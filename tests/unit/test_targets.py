@@ -15,8 +15,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+from typer.testing import CliRunner
 
-from labkit import loopback, places, servers, targets
+from labkit import cli, loopback, places, servers, targets
 from labkit.embedded import SERVER
 from labkit.errors import EndpointDown, LabError, SetupError, TargetError
 from labkit.servers import Running, Server
@@ -136,6 +137,9 @@ def test_a_stand_in_that_hangs_is_ended_and_started_again(home: Path, monkeypatc
     monkeypatch.setattr(servers, "PATIENCE", 3.0)
     first = SERVER.ensure()
     os.kill(first.pid, signal.SIGSTOP)
+    said = CliRunner().invoke(cli.app, ["status"]).output
+    assert "embedded does not answer" in said
+    assert f"pid: {first.pid}" in said
     second = SERVER.ensure()
     assert "did not answer" in second.note
     assert not psutil.pid_exists(first.pid) or psutil.Process(first.pid).status() == psutil.STATUS_ZOMBIE

@@ -9,10 +9,10 @@ environment lifecycle"; recorded on AWS: variables and files after an exception 
 **MiniStack** starts a new process after every exception and has no limit of its own for the Init phase.
 
 **Here** :class:`Sandbox` does it, for any emulator: what it needs of one is its :class:`Host`. On AWS each environment
-has its own processor; here all share the reader's. So no more than :data:`STARTS` are in their Init phase at once, and
-the others wait before their own begins: without this, forty cold starts on two cores take longer than 10 s each, and
-all of them fail. Not done: AWS repeats an Init phase that failed before it reports the failure, so that a module's side
-effects happen twice; here they happen once.
+has its own processor; here all share the reader's. So an Init phase waits for its turn (:class:`Turns`) before it
+begins: without this, forty cold starts on two cores take longer than 10 s each, and all of them fail. Not done: AWS
+repeats an Init phase that failed before it reports the failure, so that a module's side effects happen twice; here they
+happen once.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import json
 import os
 import secrets
 import shutil
+import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -36,9 +37,6 @@ from .lambda_process import Outcome, Process
 from .lambda_request import Request, trace_header
 
 INIT_LIMIT = 10.0  # seconds
-STARTS = 2 * max(2, os.cpu_count() or 2)
-_starts = threading.BoundedSemaphore(STARTS)
-LONGEST_WAIT = 60.0  # seconds for a turn: each Init phase ahead ends after 10 at the latest
 
 
 class Host(Protocol):
@@ -72,15 +70,40 @@ def parsed(payload: bytes) -> Any:
         return payload
 
 
-@contextlib.contextmanager
-def _turn() -> Iterator[None]:
-    """Wait until an Init phase may begin."""
-    mine = _starts.acquire(timeout=LONGEST_WAIT)
-    try:
-        yield
-    finally:
-        if mine:
-            _starts.release()
+class Turns:
+    """Who may begin: no more than ``most`` at once, of those that began within the last ``longest`` seconds.
+
+    One that takes longer than that holds nobody up, so that each wait has an end: it hangs, or waits for a function
+    that it invokes, whose own Init phase needs a turn, too.
+    """
+
+    def __init__(self, most: int, longest: float) -> None:
+        self._most, self._longest = most, longest
+        self._began: list[float] = []
+        self._changed = threading.Condition()
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        with self._changed:
+            while len(young := self._young()) >= self._most:
+                self._changed.wait(young[0] + self._longest - time.monotonic())
+            began = time.monotonic()
+            self._began.append(began)
+        try:
+            yield
+        finally:
+            with self._changed:
+                if began in self._began:
+                    self._began.remove(began)
+                self._changed.notify()
+
+    def _young(self) -> list[float]:
+        oldest = time.monotonic() - self._longest
+        self._began = [each for each in self._began if each > oldest]
+        return self._began
+
+
+_turns = Turns(most=2 * max(2, os.cpu_count() or 2), longest=5.0)
 
 
 class Sandbox:
@@ -94,7 +117,7 @@ class Sandbox:
         self._folders: Places | None = None
         self._process: Process | None = None
         self._fresh = True  # no process has run in it yet
-        self._ended = False
+        self._ended = self._killed = False
         self._tail = Tail()
 
     def run(
@@ -136,8 +159,12 @@ class Sandbox:
 
     def initialise(self) -> Outcome:
         """See to it that a process waits for events."""
-        with self._lock:
-            return self._initialised()[0]
+        try:
+            with self._lock:
+                return self._initialised()[0]
+        finally:
+            if self._ended:
+                self.end()
 
     def end(self) -> None:
         """Its end: the process and the folders go, as soon as no invocation is running."""
@@ -153,8 +180,8 @@ class Sandbox:
             self._lock.release()
 
     def kill(self) -> None:
-        """Its end, also in the middle of an invocation."""
-        self._ended = True
+        """Its end, also in the middle of an invocation, or before it has begun."""
+        self._ended = self._killed = True
         process = self._process
         if process is not None:
             process.kill()
@@ -188,7 +215,10 @@ class Sandbox:
         if self._process is not None and self._process.alive():
             return Outcome("ready"), None
         cold, self._fresh = self._fresh, False
-        with _turn():
+        self._make_folders()  # now: when its turn comes, the function may be deleted, and its code with it
+        with _turns.turn():
+            if self._killed:
+                return Outcome("exited", status=-signal.SIGKILL), None
             self._log([logs.init_line(self.config["Runtime"], self._region)])
             began = time.monotonic()
             outcome = self._start(INIT_LIMIT)
@@ -203,9 +233,7 @@ class Sandbox:
     def _start(self, limit: float) -> Outcome:
         self._end_process()
         until = time.monotonic() + limit
-        if self._folders is None:  # they are made with the first process and stay for the next one
-            self._folders = self._host.places()
-        places = self._folders
+        places = self._make_folders()
         self._process = Process(places.task, self._host.variables(places), self._log)
         return self._process.start(
             handler=self.config["Handler"],
@@ -214,6 +242,12 @@ class Sandbox:
             packages=[str(places.runtime)],
             until=until,
         )
+
+    def _make_folders(self) -> Places:
+        """They are made with the first process and stay for the next one."""
+        if self._folders is None:
+            self._folders = self._host.places()
+        return self._folders
 
     def _log(self, events: list[str]) -> None:
         for event in events:
