@@ -316,21 +316,46 @@ def test_a_move_task_needs_a_queue_that_serves_one_source_or_a_name(lab: Lab) ->
     assert redrive.plan(dead, to=b).rows() == [("b", "moved by SQS", 4, MOVE)]
 
 
-def test_a_letter_of_another_kind_that_comes_meanwhile_is_not_moved_along(lab: Lab, work: Queue) -> None:
+@pytest.mark.parametrize("when", ["before the canary", "during the watch"])
+def test_a_letter_of_another_kind_that_comes_meanwhile_is_not_moved_along(lab: Lab, work: Queue, when: str) -> None:
     dead = moved(work, 6)
     plan = redrive.plan(dead)
     assert plan.rows() == [("work", "moved by SQS", 6, MOVE)]
     came: list[str] = []
 
-    def during() -> None:
+    def comes() -> None:
         if not came:
             came.append("one")
             rule_letter(dead, "arn:aws:events:us-east-1:0:rule/r", f"arn:aws:sqs:us-east-1:{lab.account}:other", {})
+
+    def during() -> None:
+        comes()
         work.consume(lambda message: None)
+
+    if when == "before the canary":
+        comes()
 
     outcome = plan.run(during=during, within=40)
     assert (outcome.step, outcome.sent, dead.depth().visible) == (Step.DONE, 6, 1)
     assert survey(dead).by_class() == {Failure.PERMISSION: 1}
+
+
+def test_a_canary_behind_its_group_in_the_destinations_own_fifo_dead_letter_queue_is_not_well(lab: Lab) -> None:
+    """A FIFO queue hides what comes to a group behind those that are held: its number is all that can be seen."""
+    source, to = (Queue.create(lab, f"{name}.fifo", visibility=60, dlq=True, max_receives=4) for name in "ab")
+    for queue, count in ((to, 12), (source, 6)):
+        for n in range(count):
+            queue.send({"n": n}, group="g", MessageDeduplicationId=f"{n}")
+        while some := queue.receive():
+            assert all(bury(queue, each, ValueError("no")) for each in some)
+
+    def during() -> None:
+        for each in to.receive():
+            assert bury(to, each, ValueError("still no"))
+
+    outcome = redrive.plan(dead_of(source), to=to).run(canary=1, within=60, during=during)
+    assert (outcome.step, outcome.sent) == (Step.STOPPED, 1)
+    assert (dead_of(source).depth().total, dead_of(to).depth().total, to.depth().total) == (5, 13, 0)
 
 
 @pytest.mark.parametrize("fault", [faults.Throttled(), faults.Failing(), faults.Unanswered(), faults.Cut()])

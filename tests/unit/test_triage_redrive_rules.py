@@ -162,6 +162,42 @@ def test_what_short_polls_do_not_show_is_found_before_a_canary_is_well(
     world.check()
 
 
+@pytest.mark.parametrize("look", range(4))
+def test_a_letter_like_the_canaries_that_came_after_the_plan_stops_it_whoever_buried_it(look: int) -> None:
+    """A worker of somebody else's, whose letter has no mark of ours, fails at the n-th look."""
+    world, looks = World(20), itertools.count()
+    why = {"ERROR_CODE": text("Busy"), "SOURCE_QUEUE_ARN": text(f"{ARN}work")}
+
+    def fails() -> None:
+        world.clock.now += 0.01
+        if next(looks) == look:
+            for copy in list(world.work.copies.values()):
+                del world.work.copies[copy.id]
+                world.sqs.put("dead", copy.body, why)
+
+    outcome = redrive.plan(world.queue, threads=1).run(world.care(canary=2, during=fails))
+    assert (outcome.step, outcome.sent) == (Step.STOPPED, 2)
+    assert "work may still fail: another letter has come to dead (Busy)" in outcome.says
+    assert len(world.dead.copies) == 20
+
+
+def test_where_letters_come_without_end_the_look_ends_with_its_time() -> None:
+    world = World(5)
+    other = {"ERROR_CODE": text("Other"), "SOURCE_QUEUE_ARN": text(f"{ARN}work")}
+    plan = redrive.plan(world.queue, threads=1)
+
+    def one_more(call: str) -> None:
+        if call == "receive":
+            world.clock.now += 0.5
+            world.sqs.put("dead", "others", other)
+
+    world.sqs.fault = one_more
+    outcome = plan.run(world.care(canary=1))
+    assert (outcome.step, outcome.sent) == (Step.STOPPED, 1)
+    assert "letters come to dead without end: it is not known whether the canary is well" in outcome.says
+    assert world.clock.now < 1_000 + 4 * WITHIN
+
+
 def test_a_queue_that_begins_to_fail_later_stops_the_rest() -> None:
     world = World(60)
     plan = redrive.plan(world.queue, threads=1)

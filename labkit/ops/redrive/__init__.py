@@ -11,6 +11,7 @@ first that stops keeps the others from starting.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
@@ -139,7 +140,10 @@ class Plan:
             return self.chosen(letter) and self.where(letter) == route
 
         unseen = self.survey.unseen if self.queue.fifo else 0
-        return Lane(self.queue, self.destinations[route], mine, letters, unseen=unseen, by_move=self.by_move)
+        newest = max((group.newest for group in self.survey.groups()), default=math.inf)
+        return Lane(
+            self.queue, self.destinations[route], mine, letters, unseen=unseen, newest=newest, by_move=self.by_move
+        )
 
 
 def plan(

@@ -17,6 +17,7 @@ Each letter is **sent, then deleted**. A crash in between doubles it, and loses 
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -60,6 +61,8 @@ class Lane:
     """Letters of ``queue`` that ``chosen`` picks, on their way to ``to``; ``letters`` is how many there should be.
 
     ``unseen``: how many more may be there, in a FIFO queue, which shows the letters of a group a few at a time.
+    ``newest``: when the last of the letters that were looked at was sent (epoch seconds): one that is like the canaries
+    and newer than that came of them, or of the same fault.
     ``by_move``: whether a move task of SQS takes the rest. ``moved``: how many it has; ``uncounted``: perhaps more.
     ``says``: how it ended, in a sentence. ``trail``: the steps taken.
     """
@@ -69,6 +72,7 @@ class Lane:
     chosen: Callable[[Letter], bool]
     letters: int
     unseen: int = 0
+    newest: float = math.inf
     by_move: bool = False
     moved: int = 0
     uncounted: bool = False
@@ -130,7 +134,7 @@ class Lane:
         self.enter(Step.CANARY)
         if self._beside:
             check_looked_at(self._beside)
-        there = self.queue.depth().total
+        there = [(each, each.depth().total) for each in (self.queue, self._beside) if each and each.fifo]
         with ExitStack() as stack:
             hold = stack.enter_context(Hold(self.queue, hold=care.hold, threads=1, clock=care.clock))
             canaries = self._send_canaries(hold, care)
@@ -140,7 +144,8 @@ class Lane:
             holds = [hold]
             if self._beside:
                 holds.append(stack.enter_context(Hold(self._beside, hold=care.hold, threads=1, clock=care.clock)))
-            self._watch(canaries, holds, there - len(canaries), care)
+            left = [(queue, total - len(canaries) * (queue is self.queue)) for queue, total in there]
+            self._watch(canaries, holds, left, care)
 
     def _send_canaries(self, hold: Hold, care: Care) -> list[Message]:
         """Take letters until there are enough canaries, send them, delete them; the others are kept hidden."""
@@ -148,7 +153,9 @@ class Lane:
         picked.until = float("inf")
         try:
             while len(picked) < care.canary and (batch := hold.receive()):
-                mine = [each for each in batch if self.chosen(Letter.of(each))][: care.canary - len(picked)]
+                wanted = [each for each in batch if self.chosen(Letter.of(each))]
+                self.others = self.others or len(wanted) < len(batch)
+                mine = wanted[: care.canary - len(picked)]
                 picked += mine
                 picked.until = min(picked.until, batch.until)
                 _drop(batch, mine)
@@ -167,8 +174,10 @@ class Lane:
         self._tell(care)
         return gone
 
-    def _watch(self, canaries: Sequence[Message], holds: Sequence[Hold], left: int, care: Care) -> None:
-        """Return if the canaries are well, enter STOPPED if not. ``left``: letters that this queue should hold now."""
+    def _watch(
+        self, canaries: Sequence[Message], holds: Sequence[Hold], left: Sequence[tuple[Queue, int]], care: Care
+    ) -> None:
+        """Return if the canaries are well, enter STOPPED if not. ``left``: how many letters FIFO queues should hold."""
         end = care.clock() + care.within
         gone_since, hidden = None, False
         for number in itertools.count():
@@ -182,7 +191,7 @@ class Lane:
             gone_since = (now if gone_since is None else gone_since) if fate is Fate.GONE else None
             settled = gone_since is not None and now - gone_since >= care.settle
             sure = settled or (number > 0 and not hidden)
-            if back := looks.look(self, holds, new=hidden, sure=sure):
+            if back := looks.look(self, holds, new=hidden, sure=sure, over=lambda: care.clock() >= end):
                 self.enter(Step.STOPPED, back)
                 return
             hidden = hidden or sure
@@ -198,11 +207,12 @@ class Lane:
                 return
             care.sleep(_LOOK)
 
-    def _behind(self, left: int) -> str:
+    def _behind(self, left: Sequence[tuple[Queue, int]]) -> str:
         """A sentence if a FIFO queue holds more than it should: a canary that is back, behind others of its group."""
-        more = self.queue.depth().total - left if self.queue.fifo else 0
-        what = f"{more} letters have come to {self.queue.name}, canaries perhaps"
-        return f"{self.to.name} may still fail: {what}" if more > 0 else ""
+        for queue, count in left:
+            if (more := queue.depth().total - count) > 0:
+                return f"{self.to.name} may still fail: {more} letters have come to {queue.name}, canaries perhaps"
+        return ""
 
     def _rest(self, care: Care) -> None:
         """REST: send and delete what is left, up to the number of letters that was planned."""

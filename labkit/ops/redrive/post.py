@@ -10,6 +10,7 @@ what it says of each, :class:`Post` what follows from that.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -86,6 +87,7 @@ class Post:
         self._failed = 0  # letters in a row that the destination did not take
         self._guard = threading.Lock()
         self._recent: dict[str, str] = {}  # ids of copies and their originals, in the order in which they were sent
+        self._originals: Counter[str] = Counter()  # of those
         self._kinds: set[tuple[str, str]] = set()
         self._unsure: set[str] = set()
 
@@ -107,14 +109,14 @@ class Post:
         """Whether this is a copy that we have sent: SQS keeps its id, a worker that buries it notes it.
 
         A letter that was a double before has the same original, and is not back. Only where a worker had no room for
-        its note, the original has to do.
+        its note, the original has to do, and such a double stops the redrive, too.
         """
         noted = message.attributes
         full = LAST not in noted and len(noted) >= int(facts("sqs.message.max_attributes"))
         with self._guard:
             if any(id in self._recent for id in (message.id, noted.get(LAST), noted.get(ORIGINAL))):
                 return True
-            return full and noted.get(ORIGINAL) in self._recent.values()
+            return full and noted.get(ORIGINAL) in self._originals
 
     def move(self, messages: Sequence[Message], send: Send) -> list[Message]:
         """Send, then delete what was sent. Returns what is gone from the dead-letter queue."""
@@ -124,9 +126,14 @@ class Post:
         sent = send(letters)
         gone = [letters[index][0] for index in sorted(sent.done)]
         with self._guard:
-            self._recent.update({copy: letters[index][1].original for index, copy in sent.done.items()})
+            for index, copy in sent.done.items():
+                self._recent[copy] = letters[index][1].original
+                self._originals[self._recent[copy]] += 1
             while len(self._recent) > _RECENT:
-                del self._recent[next(iter(self._recent))]
+                forgotten = self._recent.pop(next(iter(self._recent)))
+                self._originals[forgotten] -= 1
+                if not self._originals[forgotten]:
+                    del self._originals[forgotten]
             self._kinds.update((letters[index][1].reason, letters[index][1].source) for index in sent.done)
             self._failed = 0 if sent.done else self._failed + len(sent.refused) + len(sent.unsure)
             for not_sent in (sent.unfit, sent.refused):
