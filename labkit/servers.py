@@ -57,11 +57,6 @@ class Running:
     def endpoint(self) -> str:
         return f"http://{HOST}:{self.port}"
 
-    @property
-    def instance(self) -> str:
-        """Names this very process: an endpoint alone can change hands."""
-        return f"{self.pid}@{self.port}"
-
 
 @dataclass(frozen=True)
 class Server:
