@@ -18,6 +18,7 @@ from labkit.ops.triage import survey
 from labkit.ops.triage.letters import Letter
 from labkit.work.dead_letters import CODE, LAST, ORIGINAL, RECEIVES, SOURCE, TEXT, TRACE, attributes, bury, reason
 from labkit.work.queues import Message, Queue
+from tests.unit.test_triage_redrive import dead_of
 
 MOST = int(facts("sqs.message.max_attributes"))
 REASON = [CODE, TEXT, ORIGINAL, TRACE, RECEIVES, SOURCE, LAST]  # the most important first
@@ -110,11 +111,6 @@ def test_where_there_is_no_room_for_a_reason_it_stays(lab: Lab, caplog: pytest.L
 @pytest.fixture
 def work(lab: Lab) -> Queue:
     return Queue.create(lab, "work", visibility=60, dlq=True, max_receives=4)
-
-
-def dead_of(queue: Queue) -> Queue:
-    assert queue.dlq is not None
-    return queue.dlq
 
 
 def fails(work: Queue, error: Exception) -> list[str]:
