@@ -22,7 +22,8 @@ of its own guards it: :class:`labkit.state.idempotency.IdempotencyStore`, with a
 ``durability`` says when a checkpoint is written. ``"sync"``: before the next step begins. ``"async"``, the default:
 while the next step runs; a process that is killed may lose it, and a step more runs again. ``"exit"``: when the run
 ends, fails or is interrupted; one that is killed has lost everything since it began. Pending writes are stored in the
-background in both of the first two: a node that ended a moment before the kill may run again even with ``"sync"``.
+background in both of the first two: a node that ended a moment before the kill may run again even with ``"sync"``. An
+answer to ``interrupt()`` is such a write: whoever brought it keeps it until the run has ended, and brings it again.
 
 Nothing here says *who* may go on with a thread. Two processes that resume the same one both run what is left of it;
 input that is given again, instead of None, begins the graph anew on the state that is there. A claim in the idempotency

@@ -102,9 +102,10 @@ def ledger(tmp_path: Path) -> Callable[[], list[str]]:
     return look
 
 
-def kill_at(process: Any, line: str, path: Path) -> None:
-    """SIGKILL as soon as ``line`` is in the ledger."""
+def kill_at(process: Any, line: str, path: Path, stored: Callable[[], object] = lambda: True) -> None:
+    """SIGKILL as soon as ``line`` is in the ledger, and what is stored in the background is ``stored``."""
     until(lambda: (path / "ledger").exists() and line in (path / "ledger").read_text().splitlines())
+    until(stored)
     process.kill()
     process.join(10)
     assert process.exitcode == -signal.SIGKILL
@@ -125,13 +126,14 @@ def outline(steps: list[Step]) -> list[tuple[int, tuple[str, ...], tuple[str, ..
 def test_a_node_that_was_killed_half_way_runs_again_from_its_beginning_and_those_before_it_do_not(
     runs: Any, ledger: Any, checkpoints: Checkpoints, tmp_path: Path
 ) -> None:
-    kill_at(runs("chain", stops="write"), "at write", tmp_path)
+    history = [(-1, ("__start__",), ()), (0, ("plan",), ()), (1, ("write",), ("write",))]
+    kill_at(
+        runs("chain", stops="write"),
+        "at write",
+        tmp_path,
+        stored=lambda: outline(checkpoints.history("thread")) == history,
+    )
     assert ledger() == ["plan", "write", "at write"]
-    assert outline(checkpoints.history("thread")) == [
-        (-1, ("__start__",), ()),
-        (0, ("plan",), ()),
-        (1, ("write",), ("write",)),
-    ]
     finish(runs("chain"))
     assert ledger() == ["write", "send", "result plan write send"], "the effect of `write` is there twice"
     assert outline(checkpoints.history("thread"))[-1] == (3, (), ())
@@ -159,13 +161,29 @@ def test_what_stands_before_interrupt_happens_twice(
     assert [each.waits for each in checkpoints.history("thread")][-2:] == [(), ()]
 
 
-def test_an_answer_is_kept_when_the_process_that_brought_it_is_killed(
+def test_a_stored_answer_is_kept_when_the_process_that_brought_it_is_killed(
+    runs: Any, ledger: Any, checkpoints: Checkpoints, tmp_path: Path
+) -> None:
+    def writes() -> int:
+        return checkpoints.history("thread")[-1].writes
+
+    finish(runs("ask"))
+    asked = writes()
+    kill_at(runs("ask", resume="yes", stops="approve"), "at approve", tmp_path, stored=lambda: writes() > asked)
+    ledger()
+    finish(runs("ask"))  # nobody answers again
+    assert ledger() == ["approve", "answered yes", "send", "result plan approve yes send"]
+
+
+def test_an_answer_that_was_acted_on_but_not_stored_yet_has_to_be_given_again(
     runs: Any, ledger: Any, checkpoints: Checkpoints, tmp_path: Path
 ) -> None:
     finish(runs("ask"))
-    kill_at(runs("ask", resume="yes", stops="approve"), "at approve", tmp_path)
+    kill_at(runs("ask", resume="yes", stops="approve", loses=1), "at approve", tmp_path)
     ledger()
-    finish(runs("ask"))  # nobody answers again
+    finish(runs("ask"))
+    assert ledger() == ["approve", "result plan interrupted"]
+    finish(runs("ask", resume="yes"))
     assert ledger() == ["approve", "answered yes", "send", "result plan approve yes send"]
 
 
