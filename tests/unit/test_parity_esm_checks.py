@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from parity.esm_api import changed, shown
 from parity.esm_checks import Refused, check_mapping, check_request, check_timeouts
 from parity.esm_filter import JSON_BODY, NO_BODY, TEXT_BODY, Filter, body_format, patterns_of, view_of
-from parity.esm_pollers import settings_of
+from parity.esm_pollers import Hands, settings_of
 from parity.esm_states import LAG, TRANSITION, after_update, deleted, receives, settled, state, transition
+from parity.sqs_mailbox import Mailbox
 
 PLAIN = {"BatchSize": 10, "MaximumBatchingWindowInSeconds": 0, "FunctionResponseTypes": []}
 
@@ -222,3 +225,22 @@ def test_filters_are_joined_by_or_and_none_takes_all() -> None:
     assert Filter([], lambda pattern, record: False).takes({"body": "x"})
     assert patterns_of({"FilterCriteria": {"Filters": [{"Pattern": "p"}, {}]}}) == ["p", ""]
     assert patterns_of({}) == []
+
+
+# -- hands ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_mapping_that_is_shown_as_disabled_takes_nothing_although_its_poller_has_not_been_stopped_yet() -> None:
+    asked: list[int] = []
+    sqs = SimpleNamespace(_receive_messages_for_esm=lambda url, limit: asked.append(limit) or [])
+    functions = SimpleNamespace(_get_func_record_for_qualifier=lambda name, qualifier: ({"code": b""}, {}))
+    arn = "arn:aws:sqs:us-east-1:000000000000:work"
+    queue = {"url": "url", "is_fifo": False, "attributes": {"QueueArn": arn}, "messages": Mailbox(arn, fifo=False)}
+    mapping = PLAIN | {"FunctionName": "f", "Enabled": True}
+    key = ("000000000000", "us-east-1", "uuid")
+    hands = Hands(key, mapping, queue, lambda account, region: nullcontext(), sqs, functions)
+    assert hands.receive(10) == []
+    assert (asked, hands.idle) == ([10], False)
+    mapping["Enabled"] = False
+    assert hands.receive(10) == []
+    assert (asked, hands.idle) == ([10], True)  # and it is looked after when the mapping is enabled again

@@ -55,7 +55,7 @@ class Hands:
         self.url = queue["url"]
         self.box: Mailbox = mailbox(queue)
         self.poller: Poller | None = None
-        self.idle = False  # messages were left alone because the function was gone: no change of the queue will tell
+        self.idle = False  # messages were left alone, as below: no change of the queue will tell when that is over
         self._scope = scope
         self._sqs = sqs
         self._functions = functions
@@ -64,7 +64,9 @@ class Hands:
 
     def receive(self, limit: int) -> list[Held]:
         with self._scope(self.account, self.region):
-            if self._function() is None:  # deleted a moment ago: a message taken now would stay invisible for nothing
+            # Not to be taken any more, although the thread that stops this poller has not come to it yet: the function
+            # was deleted, and a message would stay invisible for nothing; or the mapping is shown as Disabled.
+            if self._function() is None or not receives(self.mapping, time.time()):
                 self.idle = True
                 return []
             try:

@@ -192,7 +192,10 @@ def main(descriptor: int) -> None:
         calls.headers = header["headers"]
         records.request_id = header["request_id"]
         kind, payload = runtime.answer(handler, event, runtime.Context(header, os.environ, write))
-        connection.sendall(pack({"kind": kind, "memory": peak_memory()}, payload))
+        try:
+            connection.sendall(pack({"kind": kind, "memory": peak_memory()}, payload))
+        except OSError:  # the stand-in is gone: to end alone would leave behind what the handler has started
+            os.killpg(0, signal.SIGKILL)
 
 
 def _complete_builtins() -> None:

@@ -35,7 +35,7 @@ BOOTSTRAP = Path(__file__).with_name("lambda_bootstrap.py")
 # No site-packages (an environment has AWS's packages, not the stand-in's), no user site, no script folder on the path;
 # UTF-8 whatever the machine's locale is; output unbuffered.
 INTERPRETER = (sys.executable, "-S", "-s", "-P", "-u", "-X", "utf8")
-GRACE = 1.0  # seconds for a process that has closed its end of the channel to be gone
+GRACE = 5.0  # seconds for a process that has closed its end of the channel to be gone
 PIPE_SIZE = 1 << 16  # bytes; what a pipe holds at most
 LOOK = 0.1  # seconds between looks at whether the process still lives; an answer does not wait for them
 
