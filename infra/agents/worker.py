@@ -2,7 +2,8 @@
 
 Everything they need to know comes from the environment: ``QUEUE_URL``, ``STEPS_TABLE``, ``AGENT_MODEL``, and, as for
 any AWS SDK, the Region, the credentials and, off AWS, the endpoints. ``STEP_LOG`` is a file for one line a tool call,
-``TOOL_SECONDS`` says how long one takes, ``VISIBILITY`` for how many seconds a message is hidden.
+``TOOL_SECONDS`` says how long one takes, ``VISIBILITY`` for how many seconds a message is hidden, and ``LEASE``, which
+is shorter, for how many a claim holds.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def make(step: Callable[[Task], Result]) -> Worker:
     return Worker(
         Queue(boto3.client("sqs"), url),
         step,
-        store=IdempotencyStore(boto3.client("dynamodb"), table, lease=1.0),
+        store=IdempotencyStore(boto3.client("dynamodb"), table, lease=float(os.environ.get("LEASE", "1"))),
         consumer="agent",
         threads=4,
         visibility=int(os.environ.get("VISIBILITY", "2")),

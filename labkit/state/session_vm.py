@@ -103,9 +103,9 @@ class Process:
         self._link.close()
         with contextlib.suppress(OSError):
             os.killpg(self._process.pid, signal.SIGKILL)
+        _kill_strays(self.folder, self._process.pid)  # before its end is asked for: until then its number is its own
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(10)
-        _kill_strays(self.folder)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _mount(self, name: str, storage: Path) -> str:
@@ -120,18 +120,22 @@ class Process:
         return {**own, "LANG": "C.UTF-8", _MARK: str(self.folder)}
 
 
-def _kill_strays(folder: Path) -> None:
-    """End what has left its process group, and still has the mark of a session in ``folder`` among its variables."""
+def _kill_strays(folder: Path, group: int | None = None) -> None:
+    """End what is in process ``group``, and what has left it and has the mark of a session in ``folder`` among its
+    variables. They are gone, and not only told to go, when this returns."""
     for _ in range(3):  # one that was just being started comes into sight at the next look
         strays = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
-                if Path(process.environ().get(_MARK, "/")).is_relative_to(folder):
+                if not _runs(process):
+                    continue
+                inside = group is not None and os.getpgid(process.pid) == group
+                if inside or Path(process.environ().get(_MARK, "/")).is_relative_to(folder):
                     process.kill()
                     strays.append(process)
         if not strays:
             return
-        end = time.monotonic() + 2
+        end = time.monotonic() + 10
         while any(_runs(stray) for stray in strays) and time.monotonic() < end:
             time.sleep(0.005)
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Answer", "Lifecycle", "Runtime", "Seen", "SessionError"]
 
 MOST_HERE = 64  # environments are processes of this machine
-_PING = 1.0  # seconds
+_PING = 5.0  # seconds: a machine may stand still for a while, and who does not answer is ended
 
 Start = Callable[[Path, str, "tuple[str, Path] | None", Path], Environment]
 

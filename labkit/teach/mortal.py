@@ -108,24 +108,16 @@ class Mortal(Closing):
 
         ``within``: seconds that the parent may still take for its imports. Raises :class:`MortalError`.
         """
-        number("within", within, low=0.001, unit="s")
-        try:
-            asked = json.dumps({"source": source, "given": given}).encode()
-        except (TypeError, ValueError, RecursionError) as error:
-            raise MortalError(f"a run is given what JSON can hold; this is not: {error}.") from error
-        with self._guard:
-            if self._running is not None:
-                raise MortalError("one run at a time: wait() for the one that is at work, or kill() it before.")
-            self._running = run = Run(self)
-        with self._or_anew():
-            run.pid = int(self._ask(asked, within)["pid"])
+        run = Run(self)
+        self._start(run, source, given, within)
         return run
 
     def run(self, source: str, *, within: float = 20.0, **given: Any) -> End:
         """Start it, and wait for its end. One that is interrupted is ended."""
         number("within", within, low=0.001, unit="s")
-        run = self.start(source, **given)
+        run = Run(self)
         try:
+            self._start(run, source, given)
             return run.wait(within)
         finally:
             if self._running is run:
@@ -135,6 +127,19 @@ class Mortal(Closing):
         """End everything. Closing twice is harmless."""
         self._closed = True
         self._finish()
+
+    def _start(self, run: Run, source: str, given: Mapping[str, Any], within: float = 60.0) -> None:
+        number("within", within, low=0.001, unit="s")
+        try:
+            asked = json.dumps({"source": source, "given": given}).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise MortalError(f"a run is given what JSON can hold; this is not: {error}.") from error
+        with self._guard:
+            if self._running is not None:
+                raise MortalError("one run at a time: wait() for the one that is at work, or kill() it before.")
+            self._running = run
+        with self._or_anew():
+            run.pid = int(self._ask(asked, within)["pid"])
 
     def _begin(self) -> None:
         self._folder = own_folder("mortal")

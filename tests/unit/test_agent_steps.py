@@ -36,6 +36,7 @@ from labkit.work.worker import Poison
 
 KEYS = ("sqs.visibility.max", "sqs.long_poll.max", "sqs.receive.max")
 KINDS = ("strands", "langgraph")
+SOON = {"VISIBILITY": "5", "LEASE": "4"}  # seconds, after which comes back what a kill has left
 STRANGE = {
     "another tool": ToolCall("delete_all", {"key": KEYS[0]}, invented=True),
     "no text": ToolCall("look_up", {"key": 42}),
@@ -61,12 +62,12 @@ def provider(lab: Lab) -> Provider:
 
 @pytest.fixture
 def queue(lab: Lab) -> Queue:
-    return Queue.create(lab, "agents", visibility=2, dlq=True, max_receives=20)
+    return Queue.create(lab, "agents", visibility=30, dlq=True, max_receives=20)
 
 
 @pytest.fixture
 def store(lab: Lab) -> IdempotencyStore:
-    return IdempotencyStore.create(lab, "steps", lease=1.0)
+    return IdempotencyStore.create(lab, "steps")
 
 
 @pytest.fixture
@@ -80,6 +81,8 @@ def environment(
         "STEPS_TABLE": store.table,
         "AGENT_MODEL": "primary",
         "STEP_LOG": str(tmp_path / "log"),
+        "VISIBILITY": "30",  # a machine that stands still for a moment loses no message
+        "LEASE": "20",
     }
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
@@ -239,7 +242,9 @@ def test_an_agent_that_never_stops_is_stopped(
     kind: str, environment: dict[str, str], queue: Queue, provider: Provider
 ) -> None:
     queue.send(about("endless").detail())
-    counts = getattr(worker, kind)().run(seconds=1.0)
+    running = getattr(worker, kind)()
+    running.on_event = lambda event: running.stop()
+    counts = running.run(seconds=60)
     assert counts["failed"] >= 1
     assert provider.hits.total <= 6 * (counts["failed"] + counts["released"] + 1)
     assert counts["done"] == 0
@@ -252,8 +257,9 @@ def test_a_worker_that_is_killed_loses_nothing_and_records_nothing_twice(
     envelopes = [about(KEYS[number % 3], number) for number in range(12)]
     queue.send_batch([envelope.detail() for envelope in envelopes])
     queue.send_batch([envelope.detail() for envelope in envelopes[:4]])  # and producers repeat themselves
-    with Processes(f"infra.agents.worker:{kind}", 1, environment={**environment, "TOOL_SECONDS": "0.2"}) as fleet:
-        killed, end = False, time.monotonic() + 60
+    slow = {**environment, **SOON, "TOOL_SECONDS": "1.5"}  # what is at work stays so until it is killed
+    with Processes(f"infra.agents.worker:{kind}", 1, environment=slow) as fleet:
+        killed, end = False, time.monotonic() + 90
         while queue.depth().total:
             assert time.monotonic() < end, f"{queue.depth()} left"
             fleet.look()
@@ -278,7 +284,7 @@ def test_with_checkpoints_the_one_who_takes_over_asks_nothing_again(
     envelope = about(KEYS[0])
     checkpoints = Checkpoints.open(lab)
     queue.send(envelope.detail())
-    settings = {**environment, "CHECKPOINTS_URL": checkpoints.url, "TOOL_SECONDS": "60"}
+    settings = {**environment, **SOON, "CHECKPOINTS_URL": checkpoints.url, "TOOL_SECONDS": "600"}
     with Processes("infra.agents.worker:langgraph", 1, environment=settings, grace=0) as fleet:
         end = time.monotonic() + 60
         while not log(tmp_path):
@@ -336,7 +342,7 @@ def test_no_name_is_looked_up(kind: str, environment: dict[str, str], queue: Que
     # As somebody's shell may have it: it is not to be followed.
     tracing = {"LANGSMITH_TRACING": "true", "LANGSMITH_API_KEY": "none", "LANGCHAIN_TRACING_V2": "true"}
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, env={**os.environ, **tracing}
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=110, env={**os.environ, **tracing}
     )
     assert (done.stdout, done.stderr) == ("{'done': 1} ['127.0.0.1']\n", "")
 

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from labkit import Lab, facts
+from labkit.state import sessions
 from labkit.state.session_rules import FAILED, Lifecycle, SessionError, active_quota, check_session_id, fits_memory
 from labkit.state.sessions import MOST_HERE, Runtime, Seen
 from tests.clock import Clock
@@ -41,6 +42,7 @@ def invoke(payload, context):
     if "leave" in todo: os.system("sleep 600 &")
     if "exit" in todo: os._exit(todo["exit"])
     if "sleep" in todo: time.sleep(todo["sleep"])
+    while "until" in todo and not os.path.exists(todo["until"]): time.sleep(0.01)
     if "start" in todo:
         ways = {}, {"start_new_session": True}, {"env": {}}
         return [subprocess.Popen(["sleep", "600"], **way).pid for way in ways]
@@ -333,7 +335,10 @@ def test_an_agent_that_dies_is_replaced_at_the_next_request(runtime: Runtime) ->
     assert runtime.invoke(A).environment == 3
 
 
-def test_an_environment_that_does_not_answer_its_ping_is_unhealthy_and_ends(runtime: Runtime) -> None:
+def test_an_environment_that_does_not_answer_its_ping_is_unhealthy_and_ends(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "_PING", 0.5)
     pid = runtime.invoke(A).body["pid"]
     os.kill(pid, signal.SIGSTOP)
     assert runtime.look()[A] == Seen("stopped", 1, "crashed")
@@ -356,15 +361,17 @@ def test_code_that_is_no_agent_is_told_of_at_the_first_request(agent: str, says:
         runtime.invoke(A)
 
 
-def test_one_request_at_a_time_in_a_session(runtime: Runtime) -> None:
+def test_one_request_at_a_time_in_a_session(runtime: Runtime, home: Path) -> None:
     runtime.invoke(A)
-    slow = threading.Thread(target=lambda: runtime.invoke(A, {"sleep": 0.6}))
+    over = home / "over"
+    slow = threading.Thread(target=lambda: runtime.invoke(A, {"until": str(over)}))
     slow.start()
     while runtime.look()[A].status != "active":
         time.sleep(0.01)
     with refused("RetryableConflictException", "at work on another request"):
         runtime.invoke(A)
     assert runtime.invoke(B).body["seen"] == 1  # others are not held up
+    over.touch()
     slow.join()
     assert runtime.invoke(A).body["seen"] == 3
 
@@ -396,7 +403,7 @@ def test_a_request_that_was_stopped_does_no_harm_to_the_environment_after_it(clo
 
         def ask(self, asked: dict[str, Any], patience: float) -> dict[str, Any]:
             if asked.get("payload") == "wait":
-                held.wait(10)
+                held.wait(60)
                 raise SessionError(FAILED, "ended")
             return {"status": "Healthy", "body": 1}
 

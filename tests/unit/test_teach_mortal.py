@@ -164,19 +164,27 @@ def test_a_run_that_has_ended_is_not_killed_whoever_has_its_number_now(mortal: M
 
 def test_a_parent_that_came_too_late_does_not_answer_for_another_run() -> None:
     with Mortal(["sqlite3"]) as mortal:
-        with pytest.raises(MortalError, match=r"did not answer within 0\.001 s, and was ended"):
-            mortal.start(ECHOES, within=0.001, it="first")
+        os.kill(mortal._parent.pid, signal.SIGSTOP)
+        with pytest.raises(MortalError, match=r"did not answer within 0\.1 s, and was ended"):
+            mortal.start(ECHOES, within=0.1, it="first")
         assert mortal.run(ECHOES, it="second") == End("second")
         assert mortal.run(ECHOES, it="third") == End("third")
 
 
-def test_a_run_that_is_interrupted_is_ended_and_the_next_one_begins(mortal: Mortal) -> None:
+@pytest.mark.parametrize("pause", [0.0, 0.3])  # while it begins, and while it is waited for
+def test_a_run_that_is_interrupted_is_ended_and_the_next_one_begins(mortal: Mortal, pause: float) -> None:
     assert mortal.run(ECHOES, it="imported") == End("imported")
-    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
+
+    def interrupt() -> None:
+        until(lambda: mortal._running is not None)  # from here to its end the main thread is inside of the run
+        time.sleep(pause)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
     with pytest.raises(KeyboardInterrupt):
-        mortal.run(SLEEPS, seconds=60)
-    timer.join()
+        mortal.run(SLEEPS, within=50, seconds=60)
+    thread.join()
     assert mortal.run(ECHOES, it="next") == End("next")
 
 
@@ -192,11 +200,23 @@ def test_a_parent_that_was_killed_is_replaced(mortal: Mortal) -> None:
     until(lambda: not runs(run.pid))
 
 
-def test_of_threads_that_start_at_once_one_does(mortal: Mortal) -> None:
+def test_of_threads_that_start_at_once_one_does(mortal: Mortal, tmp_path: Path) -> None:
+    waits = """
+import os, time
+def main(it, path):
+    while not os.path.exists(path):
+        time.sleep(0.01)
+    return it
+"""
+    refused: list[MortalError] = []
+
     def start(number: int) -> str:
         try:
-            return str(mortal.run("import time\ndef main(it):\n    time.sleep(0.5)\n    return it", it=number).returned)
+            return str(mortal.run(waits, within=60, it=number, path=str(tmp_path / "over")).returned)
         except MortalError as error:
+            refused.append(error)
+            if len(refused) == 3:
+                (tmp_path / "over").touch()
             return str(error)
 
     with ThreadPoolExecutor(4) as threads:
