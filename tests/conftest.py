@@ -25,6 +25,7 @@ def lab(monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# A deadline for single examples would be an asserted wall time; pytest-timeout bounds each test as a whole.
-hypothesis.settings.register_profile("project", deadline=None)
+# A deadline for single examples would be an asserted wall time, and so is the health check of how long drawing takes;
+# pytest-timeout bounds each test as a whole.
+hypothesis.settings.register_profile("project", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("project")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-PATIENCE = 10_000  # milliseconds for a page to be there
+PATIENCE = 30_000  # milliseconds for a page to be there
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +22,7 @@ def browser() -> Iterator[Any]:
     # Chromium's sandbox does not start for root.
     options = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
     with playwright.sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=found, args=options, timeout=60_000)
+        opened = driver.chromium.launch(executable_path=found, args=options, timeout=200_000)
         yield opened
         opened.close()
 

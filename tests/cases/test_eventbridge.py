@@ -19,7 +19,7 @@ from labkit.work.functions import Function
 from labkit.work.queues import Message, Queue
 
 FAST = {"lab:clock-scale": "200000"}  # EventBridge's waits between retries, a day of them in half a second
-WITHIN = 30.0  # seconds
+WITHIN = 60.0  # seconds
 
 
 def within(condition: Callable[[], bool]) -> None:

@@ -42,7 +42,7 @@ def reported(response: Any) -> list[str]:
     return [item["itemIdentifier"] for item in response["batchItemFailures"]]
 
 
-def within(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+def within(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     """Wait until the condition holds; fails when it does not in time."""
     end = time.monotonic() + seconds
     while not condition():
@@ -59,7 +59,7 @@ def deploy(lab: Lab, name: str, answer: str, **options: Any) -> Function:
             print("ran", *bodies)
             return {answer}
     """
-    return Function.deploy(lab, name, source=textwrap.dedent(source), **{"timeout": 3, **options})
+    return Function.deploy(lab, name, source=textwrap.dedent(source), **{"timeout": 5, **options})
 
 
 def ran(function: Function) -> list[str]:
@@ -96,10 +96,10 @@ def test_p06_throttled_deliveries_end_as_dead_letters_that_no_handler_has_seen(l
     sent = {f"m{n}" for n in range(6)}
     queue.send_batch(sent)
     within(lambda: queue.depth().total == 0)
-    dead = [message.body for message in queue.dlq.receive()]
+    dead = [message.body for message in queue.dlq.receive(visibility=600)]
     assert dead
-    assert not set(dead) & set(ran(function))
     within(lambda: set(dead) | set(ran(function)) == sent)
+    assert not set(dead) & set(ran(function))
     names = ("NumberOfMessagesSent", "ApproximateNumberOfMessagesNotVisible")
     counted = metrics.sums(lab, "AWS/SQS", names, {"QueueName": queue.dlq.name})
     assert counted["NumberOfMessagesSent"] == 0
@@ -109,7 +109,7 @@ def test_p06_throttled_deliveries_end_as_dead_letters_that_no_handler_has_seen(l
 def test_p06_a_mapping_that_is_bounded_below_the_reserve_throttles_nothing(lab: Lab) -> None:
     """The cure in the report: bound the mapping, not only the function, and allow five receives or more."""
     function = deploy(lab, "step", "__import__('time').sleep(0.3)", concurrency=3)
-    queue = Queue.create(lab, "work", visibility=18, dlq=True, max_receives=5)
+    queue = Queue.create(lab, "work", visibility=30, dlq=True, max_receives=5)
     assert queue.dlq is not None
     function.map_queue(queue, batch_size=1, concurrency=2)
     queue.send_batch(f"m{n}" for n in range(8))
@@ -147,7 +147,7 @@ def test_p08_the_names_in_a_partial_response_are_exact(lab: Lab) -> None:
     assert check_response({"batchItemFailures": [{"itemIdentifier": "m1"}]}, event)
 
     function = deploy(lab, "step", '{"batchItemFailures": [{"ItemIdentifier": ids[0]}]}')
-    queue = Queue.create(lab, "work", visibility=3)
+    queue = Queue.create(lab, "work", visibility=6)
     function.map_queue(queue, batch_size=1)
     queue.send("m1")
     within(lambda: ran(function).count("m1") >= 2)  # it came back
@@ -165,13 +165,13 @@ def test_p09_nothing_reported_is_success_and_an_unknown_id_is_not(lab: Lab) -> N
     """Both ends of the report on real mappings: an empty list deletes, the id of no message in the batch returns."""
     done = deploy(lab, "done", '{"batchItemFailures": []}')
     unknown = deploy(lab, "unknown", '{"batchItemFailures": [{"itemIdentifier": "m9"}]}')
-    queues = {function: Queue.create(lab, function.name, visibility=3) for function in (done, unknown)}
+    queues = {function: Queue.create(lab, function.name, visibility=6) for function in (done, unknown)}
     for function, queue in queues.items():
         function.map_queue(queue)
         queue.send("m1")
     within(lambda: ran(unknown).count("m1") >= 2)
+    within(lambda: queues[done].depth().total == 0 and ran(done) != [])
     assert ran(done) == ["m1"]
-    assert queues[done].depth().total == 0
 
 
 def test_p11_without_the_flag_reported_failures_are_deleted(lab: Lab) -> None:
@@ -182,7 +182,7 @@ def test_p11_without_the_flag_reported_failures_are_deleted(lab: Lab) -> None:
     """
     answer = '{"batchItemFailures": [{"itemIdentifier": i} for i in ids]}'
     function = deploy(lab, "step", answer)
-    plain, flagged = (Queue.create(lab, name, visibility=4, dlq=True, max_receives=2) for name in ("plain", "flagged"))
+    plain, flagged = (Queue.create(lab, name, visibility=6, dlq=True, max_receives=2) for name in ("plain", "flagged"))
     function.map_queue(plain, partial=False)
     mapping = function.map_queue(flagged)
     carried = {
@@ -197,9 +197,11 @@ def test_p11_without_the_flag_reported_failures_are_deleted(lab: Lab) -> None:
     assert plain.dlq is not None
     within(lambda: flagged.dlq.depth().visible == 1)
     assert isinstance(mapping, QueueMapping)
+    within(lambda: plain.depth().total == 0)
+    within(lambda: len(ran(function)) >= 3)
     assert ran(function).count("kept") == 2
     assert ran(function).count("lost") == 1
-    assert plain.depth().total + plain.dlq.depth().total == 0
+    assert plain.dlq.depth().total == 0
 
 
 @pytest.mark.parametrize("on_failure", ["group", "all"])

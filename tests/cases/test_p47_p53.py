@@ -39,7 +39,7 @@ def document(provider: Provider, *groups: str, windows: tuple[int, ...] = (), **
     ]
     for each, window in zip(models, windows, strict=False):
         each["model_info"]["max_input_tokens"] = window
-    return {"model_list": models, "router_settings": {"timeout": 10, **settings}}
+    return {"model_list": models, "router_settings": {"timeout": 60, **settings}}
 
 
 def never(seconds: float) -> None:
@@ -103,18 +103,21 @@ def test_p50_failures_that_come_slowly_never_bench(provider: Provider) -> None:
     In LiteLLM 1.110.2 the window begins with the first failure and lasts cooldown_time. A degradation that is slower
     needs a breaker of one's own, fed by what the router says of each call: answer.attempts.
     """
-    window = 0.5
-    settings = {"allowed_fails": 2, "cooldown_time": window, **FALLBACK}
-    with Router(RouterConfig.of(document(provider, "primary", "overflow", **settings))) as router:
+
+    def kinds(window: float, calls: int, pause: float) -> list[str]:
+        """What became of the calls of the first group, with so many seconds between them."""
+        settings = {"allowed_fails": 2, "cooldown_time": window, **FALLBACK}
         noticed = []
-        with provider.switch("primary", Down()):
-            for _ in range(5):
+        with Router(RouterConfig.of(document(provider, "primary", "overflow", **settings))) as router:
+            for _ in range(calls):
                 noticed += router.complete("primary", "Hello").attempts
-                time.sleep(window / 2 + 0.05)  # two of them fall into one window, never three
-            assert [each.kind for each in noticed] == ["error"] * 5  # each of them was told, and none benched it
-            time.sleep(window)
-            quick = [router.complete("primary", "Hello").attempts[0].kind for _ in range(4)]
-    assert quick == ["error", "error", "error", "cooldown"]
+                time.sleep(pause)
+        return [each.kind for each in noticed]
+
+    with provider.switch("primary", Down()):
+        # Two of them fall into one window, never three: each of them was told, and none benched it.
+        assert kinds(window=0.5, calls=5, pause=0.3) == ["error"] * 5
+        assert kinds(window=60, calls=4, pause=0) == ["error", "error", "error", "cooldown"]
 
 
 def test_p52_the_first_error_is_the_one_that_is_told(provider: Provider) -> None:

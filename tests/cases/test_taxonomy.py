@@ -97,7 +97,12 @@ def configuration(fleet: Fleet) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_a_healthy_fleet_moves_no_signal(fleet: Fleet) -> None:
+def test_a_healthy_fleet_moves_no_signal(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A machine that stands still for a moment is no failure: it has the time.
+    monkeypatch.setattr(Fleet, "visibility", 60)
+    monkeypatch.setattr(Fleet, "window", 30)
+    monkeypatch.setattr("labkit.ops.taxonomy.fleet._LEASE", 30)
+    fleet = Fleet.create(lab)
     _ = fleet.function, fleet.machine
     ids = fleet.send() + fleet.send(to="caller") + fleet.begin(2)
     assert fleet.settle(ids) == Account(sent=8, done=8, dead=0, lost=0, duplicated=0, runs=8)
@@ -173,7 +178,7 @@ def test_the_account_sees_what_is_dead(fleet: Fleet) -> None:
 def test_the_account_sees_what_is_doubled(fleet: Fleet) -> None:
     """Without a store the second delivery runs the step again: the row is dangerous, and the drill is no decoration."""
     fleet.stop()
-    fleet.store = None  # type: ignore[assignment]
+    fleet.store, fleet.visibility = None, 60  # type: ignore[assignment]  # nothing but the injection doubles it
     fleet.start()
     with BY_KEY["answer-lost"].inject(fleet):
         ids = fleet.send(3)
@@ -277,7 +282,9 @@ def test_the_end_of_the_lab_ends_what_runs(lab: Lab) -> None:
     """Nobody waits for a fleet that has ended, nor for rows that have not begun."""
     running = taxonomy.begin(lab, ["heartbeats-lost", "swallowed"])
     end = time.monotonic() + WITHIN
-    while time.monotonic() < end and not any("-worker" in thread.name for thread in threading.enumerate()):
+    while time.monotonic() < end and not any(
+        thread.name.startswith("labkit-fleet-") for thread in threading.enumerate()
+    ):
         time.sleep(0.05)
     lab.close(quiet=True)  # raises if a thread is left
     with pytest.raises(TaxonomyError, match="has ended"):

@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -200,7 +199,7 @@ def step(task: Task) -> str:
 
 def get(port: MetricsPort) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     """What Prometheus would read: sample and labels → value."""
-    with DIRECT.open(port.url, timeout=10) as answer:
+    with DIRECT.open(port.url, timeout=30) as answer:
         text = answer.read().decode()
     families = list(text_string_to_metric_families(text))
     assert all(family.documentation for family in families)
@@ -226,7 +225,7 @@ def test_a_scrape_shows_what_was_processed_and_what_is_left(
     assert before["sqs_queue_visibility_timeout_seconds", labels] == 30
     assert get(one)["agent_step_duration_seconds_count", (researcher,)] == 0  # there before the first step
 
-    counts = made.run(until_empty=True, seconds=20)
+    counts = made.run(until_empty=True, seconds=60)
     assert counts == {"done": 5, "failed": 1, "dead": 1}
     after = get(one)
     for outcome in ("done", "failed", "dead", "replayed", "busy", "lost", "released", "undeleted"):
@@ -244,6 +243,18 @@ def test_a_scrape_shows_what_was_processed_and_what_is_left(
     assert left["sqs_dlq_depth", (researcher, ("queue", queue.dlq.name))] == 1
 
 
+def listened_on(pid: int) -> set[int]:
+    """The ports of a process. Raises psutil's errors."""
+    links = psutil.Process(pid).net_connections("tcp")
+    return {link.laddr.port for link in links if link.status == psutil.CONN_LISTEN}
+
+
+def shown_at(port: int) -> str:
+    with DIRECT.open(f"http://{HOST}:{port}/metrics", timeout=30) as answer:
+        text: str = answer.read().decode()
+    return text
+
+
 def test_each_process_has_a_port_and_one_that_replaces_a_dead_one_finds_one_again(lab: Lab, queue: Queue) -> None:
     store = IdempotencyStore.create(lab, "steps")
     settings = {
@@ -258,11 +269,9 @@ def test_each_process_has_a_port_and_one_that_replaces_a_dead_one_finds_one_agai
         found = {}
         for pid in fleet.pids:
             with contextlib.suppress(psutil.Error, OSError):
-                links = psutil.Process(pid).net_connections("tcp")
-                for port in {link.laddr.port for link in links if link.status == psutil.CONN_LISTEN}:
+                for port in listened_on(pid):
                     assert port in worker.PORTS
-                    with DIRECT.open(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-                        found[pid] = answer.read().decode()
+                    found[pid] = shown_at(port)
         return found
 
     def within(there: Callable[[], bool]) -> None:
@@ -371,19 +380,12 @@ def test_the_watch_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
         watch.make()
 
 
-@pytest.fixture
-def free() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.mark.parametrize("answers", [True, False], ids=["AWS answers", "nobody answers"])
-def test_the_watch_runs_and_ends_as_it_is_told_to(lab: Lab, queue: Queue, free: int, answers: bool) -> None:
+def test_the_watch_runs_and_ends_as_it_is_told_to(lab: Lab, queue: Queue, answers: bool) -> None:
     queue.send("x")
     aws = {**os.environ, **lab.target.environment(lab.account)}
     nobody = {} if answers else {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}
-    settings = {**aws, **nobody, "QUEUES": f"researcher={queue.url}", "RULES": "fleet/on-request", "PORT": str(free)}
+    settings = {**aws, **nobody, "QUEUES": f"researcher={queue.url}", "RULES": "fleet/on-request", "PORT": "0"}
     program = [sys.executable, "-m", "infra.prometheus.watch"]
     asked = f'watch_last_success_timestamp_seconds{{watched="sqs:{queue.name}"}}'
     refused = re.compile(r'watch_failures_total\{watched="sqs:[^"]*"\} [1-9]')
@@ -394,15 +396,16 @@ def test_the_watch_runs_and_ends_as_it_is_told_to(lab: Lab, queue: Queue, free: 
                 assert running.poll() is None
                 assert time.monotonic() < end
                 time.sleep(0.1)
-                with contextlib.suppress(OSError), DIRECT.open(f"http://{HOST}:{free}/metrics", timeout=10) as answer:
-                    text = answer.read().decode()
+                with contextlib.suppress(psutil.Error, OSError):
+                    for port in listened_on(running.pid):
+                        text = shown_at(port)
             assert (f"{asked} 0.0" in text) is not answers
             running.terminate()
             assert running.wait(60) == 0
         finally:
             running.kill()
-    for port, says in (("9309x", "ports lie between"), ("70000", "ports lie between")):
+    for wrong, says in (("9309x", "ports lie between"), ("70000", "ports lie between")):
         done = subprocess.run(
-            program, cwd=FOLDER.parents[1], env={**settings, "PORT": port}, check=False, capture_output=True, text=True
+            program, cwd=FOLDER.parents[1], env={**settings, "PORT": wrong}, check=False, capture_output=True, text=True
         )
         assert (done.returncode, says in done.stderr) == (1, True)

@@ -75,7 +75,19 @@ def listening(pid: int) -> set[str]:
     return {link.laddr.ip for link in links if link.status == psutil.CONN_LISTEN}
 
 
-def until(condition: Callable[[], bool], what: str, seconds: float = 15.0) -> None:
+def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
+    """Those that still run: of one that has ended, a zombie stays until its parent, or the system, looks."""
+    return [each for each in processes if each.is_running() and not _is_zombie(each)]
+
+
+def _is_zombie(process: psutil.Process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def until(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
     limit = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < limit, f"waited {seconds:.0f} s for {what}"
@@ -93,7 +105,7 @@ def function(target: Target, source: str, **more: Any) -> Any:
     client.create_function(
         FunctionName="f", Runtime="python3.13", Role=role, Handler="app.handler", Code=code, Timeout=60, **more
     )
-    client.get_waiter("function_active_v2").wait(FunctionName="f", WaiterConfig={"Delay": 1, "MaxAttempts": 20})
+    client.get_waiter("function_active_v2").wait(FunctionName="f", WaiterConfig={"Delay": 1, "MaxAttempts": 60})
     return client
 
 
@@ -113,7 +125,7 @@ def test_it_listens_on_loopback_and_ends_without_a_trace(running: Running, surro
     members = family(running.pid)
     assert len(members) > 1
     assert localstack.stop() == ["LocalStack (host mode)"]
-    assert not [member for member in members if member.is_running()]
+    assert not alive(members)
     assert {path.name for path in (surroundings / "lab").iterdir()} == {"localstack.lock", "localstack.log"}
 
 
@@ -142,14 +154,7 @@ def test_no_handler_survives_it(running: Running, end: signal.Signals) -> None:
     until(lambda: len(family(running.pid)) >= 3, "the handler and what it left")
     members = family(running.pid)
     os.kill(running.pid, end)
-    until(lambda: not [each for each in members if each.is_running() and not _is_zombie(each)], "all to have ended")
-
-
-def _is_zombie(process: psutil.Process) -> bool:
-    try:
-        return process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
+    until(lambda: not alive(members), "all to have ended")
 
 
 DETACHES = """
@@ -170,7 +175,7 @@ def test_what_a_handler_detaches_ends_with_it(running: Running) -> None:
     until(lambda: len(localstack.SERVER.left_behind()) >= 2, "the handler and what it has detached")
     left = localstack.SERVER.left_behind()
     localstack.stop()
-    assert not [each for each in left if each.is_running() and not _is_zombie(each)]
+    assert not alive(left)
 
 
 def test_two_homes_do_not_share_objects(running: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,7 +243,7 @@ def test_a_port_that_is_taken_ends_it_with_a_sentence(surroundings: Path) -> Non
         command = [str(localstack.SERVER.python()), "-m", "hostmode", "--port", str(port), "--home", str(surroundings)]
         environment = localstack.SERVER.environment()
         done = subprocess.run(
-            command, check=False, capture_output=True, text=True, env=environment, cwd=surroundings, timeout=60
+            command, check=False, capture_output=True, text=True, env=environment, cwd=surroundings, timeout=120
         )
     assert done.returncode == 4
     assert "Address already in use" in done.stderr.strip().splitlines()[-1]

@@ -72,7 +72,7 @@ def remember(aws: Aws, memory_id: str, *records: tuple[str, str], **more: Any) -
 
 def known(aws: Aws, memory_id: str, expected: int, **where: Any) -> list[str]:
     """The texts of the records there, once there are so many: AWS does not promise that they are seen at once."""
-    data, end = aws.client("bedrock-agentcore"), time.monotonic() + 10
+    data, end = aws.client("bedrock-agentcore"), time.monotonic() + 60
     while True:
         found = data.list_memory_records(memoryId=memory_id, **where)["memoryRecordSummaries"]
         if len(found) >= expected or time.monotonic() > end:

@@ -110,16 +110,16 @@ class Work:
         until(lambda: any(call.bodies == [mark] for call in self.heard()))
         return [call for call in self.heard() if not call.bodies[0].startswith("mark ")]
 
-    def calls(self, number: int, *, within: float = 20) -> list[Call]:
+    def calls(self, number: int, *, within: float = 60) -> list[Call]:
         """The invocations, once there are ``number`` of them."""
         return until(lambda: found if len(found := self.heard()) >= number else None, within=within)
 
-    def messages(self, number: int, *, within: float = 20) -> list[Call]:
+    def messages(self, number: int, *, within: float = 60) -> list[Call]:
         """The invocations, once ``number`` messages were delivered."""
         until(lambda: sum(call.count for call in self.heard()) >= number, within=within)
         return self.heard()
 
-    def drained(self, *, within: float = 20) -> None:
+    def drained(self, *, within: float = 60) -> None:
         """Wait until the queue is empty."""
         until(lambda: self.depth() == (0, 0, 0), within=within)
 
@@ -127,7 +127,7 @@ class Work:
         """Messages visible, in flight, delayed."""
         return counts(self.aws.client("sqs"), self.url)
 
-    def dead_letters(self, number: int = 1, *, within: float = 20) -> list[dict[str, Any]]:
+    def dead_letters(self, number: int = 1, *, within: float = 60) -> list[dict[str, Any]]:
         """The messages in the dead-letter queue, once there are ``number``."""
         assert self.dead
         found: list[dict[str, Any]] = []
@@ -168,7 +168,7 @@ def prepared(
     aws: Aws,
     name: str = "work",
     *,
-    timeout: int = 3,
+    timeout: int = 10,
     visibility: int = 30,
     max_receives: int | None = None,
     fifo: bool = False,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import boto3
@@ -97,7 +98,7 @@ class Events:
         assert answer["FailedEntryCount"] == 0, answer
         return answer["Entries"][0]["EventId"]
 
-    def messages(self, queue: Queue, count: int = 1, *, within: float = 10, settle: float = 0) -> list[dict[str, Any]]:
+    def messages(self, queue: Queue, count: int = 1, *, within: float = 60, settle: float = 0) -> list[dict[str, Any]]:
         """The queue's messages, once there are ``count``; ``settle`` seconds more to see that there are no others."""
         found: list[dict[str, Any]] = []
         end = time.monotonic() + within
@@ -124,6 +125,20 @@ class Events:
 
     def nothing_in(self, queue: Queue, *, within: float = 0.2) -> None:
         self.messages(queue, 0, within=within)
+
+    def total(self, metric: str, **dimensions: str) -> float:
+        """The sum of a metric of AWS/Events over the last minutes."""
+        now = datetime.now(UTC)
+        answer = self.aws.client("cloudwatch").get_metric_statistics(
+            Namespace="AWS/Events",
+            MetricName=metric,
+            Dimensions=[{"Name": name, "Value": value} for name, value in dimensions.items()],
+            StartTime=now - timedelta(minutes=10),
+            EndTime=now + timedelta(minutes=10),
+            Period=60,
+            Statistics=["Sum"],
+        )
+        return float(sum(point["Sum"] for point in answer["Datapoints"]))
 
 
 def policy(action: str, resource: str, rule: str) -> str:

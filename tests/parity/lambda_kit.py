@@ -50,7 +50,7 @@ def function(
     name: str,
     source: str | dict[str, str],
     *,
-    timeout: int = 3,
+    timeout: int = 10,
     env: dict[str, str] | None = None,
     runtime: str = "python3.12",
     **options: Any,
@@ -74,7 +74,7 @@ def function(
     return str(arn)
 
 
-def ready(aws: Aws, name: str, *, within: float = 30) -> dict[str, Any]:
+def ready(aws: Aws, name: str, *, within: float = 60) -> dict[str, Any]:
     """Wait until the function is active and its last update is done; its configuration."""
 
     def look() -> dict[str, Any] | None:
@@ -146,7 +146,7 @@ def log(aws: Aws, name: str) -> list[str]:
         return []
 
 
-def until(look: Callable[[], Value | None], *, within: float = 10, every: float = 0.02) -> Value:
+def until(look: Callable[[], Value | None], *, within: float = 60, every: float = 0.02) -> Value:
     """The first value of ``look()`` that counts as true; the test fails when there is none in time."""
     end = time.monotonic() + within
     while not (value := look()):

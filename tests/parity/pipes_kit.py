@@ -85,7 +85,7 @@ class Pipe:
                 entries.append(entry)
             assert not self.sqs.send_message_batch(QueueUrl=self.url, Entries=entries).get("Failed")
 
-    def arrived(self, number: int, *, within: float = 20) -> list[str]:
+    def arrived(self, number: int, *, within: float = 60) -> list[str]:
         """The bodies in the target queue, in the order of receiving, once there are ``number``."""
 
         def look() -> bool:
@@ -96,10 +96,10 @@ class Pipe:
         until(look, within=within)
         return self.bodies
 
-    def drained(self, *, within: float = 20) -> None:
+    def drained(self, *, within: float = 60) -> None:
         until(lambda: counts(self.sqs, self.url) == (0, 0, 0), within=within)
 
-    def dead_letters(self, number: int, *, within: float = 20) -> list[str]:
+    def dead_letters(self, number: int, *, within: float = 60) -> list[str]:
         until(lambda: counts(self.sqs, self.dead)[0] >= number, within=within)
         return [message["Body"] for message in receive(self.sqs, self.dead, 10)]
 

@@ -16,7 +16,7 @@ class Wire:
 
     def __init__(self, aws: Aws) -> None:
         self._aws = aws
-        self._connection = http.client.HTTPConnection(urllib.parse.urlsplit(aws.endpoint).netloc, timeout=30)
+        self._connection = http.client.HTTPConnection(urllib.parse.urlsplit(aws.endpoint).netloc, timeout=60)
 
     def __enter__(self) -> Wire:
         return self

@@ -7,10 +7,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+
+from .conftest import Aws
 
 GUIDE = "Amazon SQS Developer Guide"
 API = "Amazon SQS API reference"
@@ -67,6 +70,27 @@ def counts(sqs: Any, url: str) -> tuple[int, int, int]:
     return visible, in_flight, delayed
 
 
+def read(aws: Aws, name: str, queue_name: str = "work", stat: str = "Sum") -> float | None:
+    """The newest value of a metric, or all of it for a sum or a number of samples."""
+    now = datetime.now(UTC)
+    metric = {
+        "Namespace": "AWS/SQS",
+        "MetricName": name,
+        "Dimensions": [{"Name": "QueueName", "Value": queue_name}],
+    }
+    # A gauge is read of its newest minute; what is counted may be spread over two.
+    period = 3600 if stat in ("Minimum", "Average") else 60
+    query = {"Id": "m", "MetricStat": {"Metric": metric, "Period": period, "Stat": stat}}
+    answer = aws.client("cloudwatch").get_metric_data(
+        MetricDataQueries=[query], StartTime=now - timedelta(minutes=10), EndTime=now + timedelta(minutes=1)
+    )
+    result = answer["MetricDataResults"][0]
+    points = sorted(zip(result["Timestamps"], result["Values"], strict=True))
+    if not points:
+        return None
+    return sum(value for _, value in points) if stat in ("Sum", "SampleCount") else points[-1][1]
+
+
 def fail(sqs: Any, url: str, times: int = 1) -> None:
     """Receive and give up at once, ``times`` times."""
     for _ in range(times):
@@ -95,7 +119,7 @@ def refused(code: str, message: str | None = None, status: int | None = None) ->
     assert status is None or refusal.status == status
 
 
-def until(condition: Any, seconds: float = 5.0) -> Any:
+def until(condition: Any, seconds: float = 60.0) -> Any:
     """Wait until ``condition()`` is true, and return what it gave."""
     end = time.monotonic() + seconds
     while not (value := condition()):

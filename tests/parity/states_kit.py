@@ -85,7 +85,7 @@ class States:
         text = json.dumps({} if value is None else value)
         return str(self.api.start_execution(stateMachineArn=machine, input=text, **more)["executionArn"])
 
-    def ended(self, arn: str, *, within: float = 20) -> dict[str, Any]:
+    def ended(self, arn: str, *, within: float = 60) -> dict[str, Any]:
         """Wait for the execution's end; its description."""
 
         def look() -> dict[str, Any] | None:
@@ -120,7 +120,7 @@ class States:
         def look() -> list[dict[str, Any]]:
             return list(self.sqs.receive_message(QueueUrl=queue, WaitTimeSeconds=1).get("Messages", []))
 
-        message = until(look, within=15)[0]
+        message = until(look)[0]
         self.sqs.delete_message(QueueUrl=queue, ReceiptHandle=message["ReceiptHandle"])
         return str(json.loads(message["Body"])["token"])
 

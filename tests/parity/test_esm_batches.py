@@ -35,12 +35,12 @@ def test_a_batch_has_no_more_than_its_size(aws: Aws) -> None:
     source=f"{BATCHING}; {RECORDED} test_sqs_event_source_mapping_batch_size",
 )
 def test_a_window_gathers_a_batch(aws: Aws) -> None:
-    work = mapped(aws, BatchSize=100, MaximumBatchingWindowInSeconds=2)
+    work = mapped(aws, BatchSize=100, MaximumBatchingWindowInSeconds=6)
     began = time.time()
     for number in range(15):
         work.send(str(number))
     (call,) = work.messages(15)
-    assert call.began - began > 1.5
+    assert call.began - began > 5.5
     assert call.count == 15
     work.drained()
 
@@ -51,12 +51,12 @@ def test_a_window_gathers_a_batch(aws: Aws) -> None:
     source=BATCHING,
 )
 def test_a_full_batch_does_not_wait(aws: Aws) -> None:
-    work = prepared(aws)
+    work = prepared(aws, visibility=120)
     work.send(*map(str, range(20)))
     began = time.time()
-    work.map(BatchSize=20, MaximumBatchingWindowInSeconds=30)
-    calls = work.messages(20, within=20)
-    assert calls[0].began - began < 15
+    work.map(BatchSize=20, MaximumBatchingWindowInSeconds=60)
+    calls = work.messages(20, within=90)
+    assert calls[0].began - began < 40
     work.drained()
 
 
@@ -81,7 +81,7 @@ def test_a_large_batch(aws: Aws) -> None:
     source=f"{MODEL}, CreateEventSourceMapping BatchSize",
 )
 def test_a_payload_has_six_megabytes(aws: Aws) -> None:
-    work = prepared(aws, env={"BRIEF": "1"})
+    work = prepared(aws, env={"BRIEF": "1"}, timeout=30, visibility=120)
     for number in range(8):
         work.aws.client("sqs").send_message(QueueUrl=work.url, MessageBody=f"{number}" + "x" * 1_000_000)
     work.map()
@@ -98,8 +98,8 @@ def test_a_payload_has_six_megabytes(aws: Aws) -> None:
     source=SCALING,
 )
 def test_five_batches_run_at_once(aws: Aws) -> None:
-    work = prepared(aws, timeout=10)
-    work.send(*[f"sleep 1 {number}" for number in range(5)])
+    work = prepared(aws, timeout=20)
+    work.send(*[f"sleep 4 {number}" for number in range(5)])  # longer than it takes to start five processes
     work.map(BatchSize=1)
     calls = work.calls(5)
     assert overlap(calls) >= 3
@@ -112,11 +112,10 @@ def test_five_batches_run_at_once(aws: Aws) -> None:
     source=SCALING,
 )
 def test_maximum_concurrency(aws: Aws) -> None:
-    work = prepared(aws)
-    work.send(*[f"sleep 0.5 {number}" for number in range(6)])
+    work = prepared(aws, visibility=60)
+    work.send(*[f"sleep 2 {number}" for number in range(6)])
     work.map(BatchSize=1, ScalingConfig={"MaximumConcurrency": 2})
-    until(lambda: work.depth()[1] == 2, within=10)
-    assert work.depth()[0] >= 2
+    until(lambda: (depth := work.depth())[1] == 2 and depth[0] >= 2)
     calls = work.calls(6)
     assert overlap(calls) == 2
     assert {receives for call in calls for receives in call.receives} == {1}
@@ -129,18 +128,18 @@ def test_a_message_to_an_idle_queue_is_delivered_at_once(aws: Aws) -> None:
     work.send("warm")
     work.calls(1)
     waits = []
-    for number in range(5):
+    for number in range(5):  # each is sent when the one before it has come: just after a poll, if there are polls
         before = time.time()
         work.send(str(number))
         waits.append(work.calls(number + 2)[-1].began - before)
-    assert sorted(waits)[2] < 0.8
+    assert min(waits) < 0.5
 
 
 @ours("AWS promises this by being many machines; here one process serves all mappings")
 def test_a_slow_function_does_not_hold_up_another_mapping(aws: Aws) -> None:
-    slow, quick = mapped(aws, name="slow", timeout=20), mapped(aws, name="quick")
-    slow.send(*[f"sleep 4 {number}" for number in range(3)])
-    until(lambda: slow.depth()[1] == 3, within=10)
+    slow, quick = mapped(aws, name="slow", timeout=60, visibility=60), mapped(aws, name="quick")
+    slow.send(*[f"sleep 15 {number}" for number in range(3)])
+    until(lambda: slow.depth()[1] == 3)
     quick.send("now")
     quick.drained()
     assert slow.depth()[1] == 3
@@ -175,16 +174,16 @@ def test_a_group_is_delivered_in_order_one_batch_at_a_time(aws: Aws) -> None:
     source=f"{SCALING}; Amazon SQS Developer Guide, FIFO queue and Lambda concurrency behavior",
 )
 def test_groups_run_beside_each_other(aws: Aws) -> None:
-    work = fifo(aws, timeout=10)
+    work = fifo(aws, timeout=20)
     for group in "abc":
-        work.send(*[f"sleep 0.7 {group}{number}" for number in range(2)], group=group)
+        work.send(*[f"sleep 2 {group}{number}" for number in range(2)], group=group)
     work.map(BatchSize=1)
     calls = work.messages(6)
     assert overlap(calls) >= 2
     seen = defaultdict(list)
     for call in calls:
         seen[call.records[0]["attributes"]["MessageGroupId"]] += call.bodies
-    assert seen == {group: [f"sleep 0.7 {group}{number}" for number in range(2)] for group in "abc"}
+    assert seen == {group: [f"sleep 2 {group}{number}" for number in range(2)] for group in "abc"}
 
 
 @row(
@@ -194,7 +193,7 @@ def test_groups_run_beside_each_other(aws: Aws) -> None:
     source=f"{SCALING}",
 )
 def test_a_failed_batch_holds_back_its_group_alone(aws: Aws) -> None:
-    work = fifo(aws, visibility=2, timeout=2, max_receives=2)
+    work = fifo(aws, visibility=7, timeout=5, max_receives=2)
     work.send("fail", "after", group="one")
     work.map(BatchSize=1)
     work.calls(1)

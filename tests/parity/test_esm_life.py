@@ -138,7 +138,7 @@ def test_a_function_that_is_made_again_goes_on(aws: Aws) -> None:
     work = mapped(aws)
     aws.client("lambda").delete_function(FunctionName="work")
     work.send("waits")
-    until(lambda: work.depth() == (1, 0, 0), within=3)
+    until(lambda: work.depth() == (1, 0, 0))
     function(aws, "work", HANDLER)
     (call,) = work.calls(1)
     assert call.receives == [1]
@@ -154,7 +154,7 @@ def test_a_function_that_is_away_for_a_moment_goes_on(aws: Aws) -> None:
         work.send(f"waits {number}")
         time.sleep(0.01)  # the mapping looks into its queue 5 ms after a message
         function(aws, "work", HANDLER)
-        work.drained(within=10)
+        work.drained()
 
 
 @ours("AWS does not say that a queue that is made again under its name is polled again")
@@ -170,8 +170,8 @@ def test_a_queue_that_is_made_again_goes_on(aws: Aws) -> None:
 @ours("what a deletion does to batches that are being processed is not documented: here they are finished")
 def test_a_deletion_lets_the_running_batch_end(aws: Aws) -> None:
     work = mapped(aws)
-    work.send("sleep 1")
-    until(lambda: work.depth()[1] == 1, within=5)
+    work.send("sleep 4")
+    until(lambda: work.depth()[1] == 1)
     aws.client("lambda").delete_event_source_mapping(UUID=work.uuid)
     work.drained()
 
@@ -189,9 +189,9 @@ def test_many_accounts_side_by_side(aws: Aws) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join()
     for number, work in enumerate(works):
-        calls = work.messages(4, within=40)
+        calls = work.messages(4)
         assert sorted(body for call in calls for body in call.bodies) == [json.dumps([number, n]) for n in range(4)]
         work.drained()
 
@@ -216,5 +216,5 @@ def test_several_queues_and_several_functions(aws: Aws) -> None:
     second = prepared(aws, "second")
     aws.client("lambda").create_event_source_mapping(FunctionName="second", EventSourceArn=work.arn)
     work.send(*map(str, range(30)))
-    until(lambda: sum(call.count for call in [*work.heard(), *second.heard()]) == 32, within=20)
+    until(lambda: sum(call.count for call in [*work.heard(), *second.heard()]) == 32)
     work.drained()

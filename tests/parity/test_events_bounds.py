@@ -59,7 +59,7 @@ def test_buses_that_send_to_each_other_hold_nobody_up(events: Events, buses: int
     events.target(events.rule("last", bus=names[1]), queue.arn)
     started = time.monotonic()
     events.put(bus=names[0])
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 30
     events.messages(queue, rules, settle=0.2)
 
 
@@ -70,7 +70,7 @@ def test_a_rule_of_a_bus_for_the_bus_itself_ends(events: Events) -> None:
     passes_on(events, "default", "default")
     started = time.monotonic()
     events.put()
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 30
     events.messages(queue, 2, settle=0.2)
 
 

@@ -52,8 +52,9 @@ def test_programs_and_pages_of_this_machine_are_served(aws: Aws) -> None:
         status, answer, _ = wire.send(b"{}", {**TARGET, "Origin": origin, "Sec-Fetch-Site": "cross-site"})
         assert (status, answer["access-control-allow-origin"]) == (200, origin)
     s3 = aws.client("s3")
-    s3.create_bucket(Bucket="lab")
-    s3.put_object(Bucket="lab", Key="a", Body=b"x")
+    bucket = f"lab-{aws.account}"
+    s3.create_bucket(Bucket=bucket)
+    s3.put_object(Bucket=bucket, Key="a", Body=b"x")
     with Wire(aws) as wire:
-        headers = {"Host": f"lab.localhost:{port}"}
+        headers = {"Host": f"{bucket}.localhost:{port}"}
         assert wire.send(b"", headers, method="GET", path="/a", service="s3")[::2] == (200, b"x")

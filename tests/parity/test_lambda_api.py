@@ -148,7 +148,7 @@ def test_update_while_it_runs(aws: Aws, change: str) -> None:
             api.update_function_configuration(FunctionName="made", Timeout=4)
         else:
             api.delete_function(FunctionName="made")
-        assert running.result(timeout=20) == (200, None, "old")
+        assert running.result(timeout=60) == (200, None, "old")
     if change == "code":
         ready(aws, "made")
         assert invoke(aws, "made", "new") == (200, None, "new")

@@ -18,7 +18,7 @@ FAILS = "def handler(event, context):\n    print('attempt')\n    raise ValueErro
 SUCCEEDS = "def handler(event, context): return {'got': event}"
 
 
-def messages(aws: Aws, url: str, count: int = 1, *, within: float = 15) -> list[dict[str, Any]]:
+def messages(aws: Aws, url: str, count: int = 1, *, within: float = 60) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
 
     def look() -> bool:
@@ -89,7 +89,6 @@ def test_success_record(aws: Aws, dead: str) -> None:
     "A failure is retried twice under one request id; then its record goes to OnFailure",
     source=RECORDED,
 )
-@pytest.mark.timeout(300)
 def test_retries(aws: Aws, dead: str) -> None:
     arn = function(aws, "fails", FAILS, Tags=FAST)
     destinations(aws, "fails", failure=arn_of(aws.client("sqs"), dead))
@@ -201,8 +200,8 @@ def test_zero_concurrency(aws: Aws, dead: str) -> None:
 @row("lambda.async.throttled", "A throttled event waits and is no failed attempt", source=GUIDE)
 def test_throttled_event(aws: Aws, dead: str) -> None:
     done = queue(aws.client("sqs"), "done")
-    source = "import time\ndef handler(event, context): time.sleep(event)"
-    function(aws, "one", source, timeout=10)
+    source = "import time\ndef handler(event, context):\n    print('begun')\n    time.sleep(event)"
+    function(aws, "one", source, timeout=20)
     destinations(
         aws,
         "one",
@@ -211,18 +210,18 @@ def test_throttled_event(aws: Aws, dead: str) -> None:
         MaximumRetryAttempts=0,
     )
     aws.client("lambda").put_function_concurrency(FunctionName="one", ReservedConcurrentExecutions=1)
-    for seconds in (1.5, 0):
-        send(aws, "one", seconds)
-    records = [json.loads(message["Body"]) for message in messages(aws, done, 2, within=30)]
+    send(aws, "one", 4)
+    until(lambda: any(line.startswith("begun") for line in log(aws, "one")))
+    send(aws, "one", 0)
+    records = [json.loads(message["Body"]) for message in messages(aws, done, 2, within=100)]
     assert [record["requestContext"]["approximateInvokeCount"] for record in records] == [1, 1]
-    assert [record["requestPayload"] for record in records] == [1.5, 0]
+    assert [record["requestPayload"] for record in records] == [4, 0]
 
 
 @row("lambda.async.current_code", "A retry runs the function as it is then", source=RECORDED)
-@pytest.mark.timeout(300)
 def test_retry_runs_the_current_code(aws: Aws) -> None:
     done = queue(aws.client("sqs"), "done")
-    function(aws, "mended", FAILS, Tags={"lab:clock-scale": "60"})
+    function(aws, "mended", FAILS, Tags={"lab:clock-scale": "10"})  # one minute becomes 6 s
     destinations(aws, "mended", success=arn_of(aws.client("sqs"), done))
     send(aws, "mended", {"why": "x"})
     until(lambda: attempts(aws, "mended") == 1)
@@ -379,7 +378,7 @@ def test_loop_of_destinations(aws: Aws) -> None:
     destinations(aws, "second", success=first)
     send(aws, "first")
     try:
-        until(lambda: attempts(aws, "first") + attempts(aws, "second") == 16, within=30)
+        until(lambda: attempts(aws, "first") + attempts(aws, "second") == 16)
         time.sleep(0.5)
         assert attempts(aws, "first") + attempts(aws, "second") == 16
     finally:

@@ -218,9 +218,9 @@ def test_parallel(aws: Aws) -> None:
         time.sleep(event)
         return identity
     """
-    function(aws, "twice", source, timeout=10)
+    function(aws, "twice", source, timeout=20)
     with ThreadPoolExecutor(3) as pool:
-        found = list(pool.map(lambda _: invoke(aws, "twice", 2)[2], range(3)))
+        found = list(pool.map(lambda _: invoke(aws, "twice", 6)[2], range(3)))
     assert len(set(found)) == 3
     assert invoke(aws, "twice", 0)[2] in found
 
@@ -228,7 +228,7 @@ def test_parallel(aws: Aws) -> None:
 @row("lambda.environment.never_old", "Once an update is done no invocation runs what was before", source=GUIDE)
 def test_no_old_code_after_an_update(aws: Aws) -> None:
     source = "import time\nprint('made')\ndef handler(event, context):\n    time.sleep(0.02)\n    return {number}"
-    function(aws, "changes", source.format(number=0), timeout=10)
+    function(aws, "changes", source.format(number=0), timeout=20)
     with ThreadPoolExecutor(4) as pool:
         for number in range(1, 9):
             busy = [pool.submit(invoke, aws, "changes") for _ in range(12)]

@@ -160,14 +160,14 @@ def test_timeout(aws: Aws) -> None:
         time.sleep(event)
         return [len(seen), open(path).read()]
     """
-    function(aws, "sleeps", source, timeout=1, env={"KEPT": f"kept-{aws.account}"})
+    function(aws, "sleeps", source, timeout=4, env={"KEPT": f"kept-{aws.account}"})
     assert invoke(aws, "sleeps", 0)[2] == [1, "."]
     answer = call(aws, "sleeps", 30)
     assert answer["FunctionError"] == "Unhandled"
     assert answer["Payload"] == {
         "errorType": "Sandbox.Timedout",
         "errorMessage": (
-            f"RequestId: {answer['ResponseMetadata']['RequestId']} Error: Task timed out after 1.00 seconds"
+            f"RequestId: {answer['ResponseMetadata']['RequestId']} Error: Task timed out after 4.00 seconds"
         ),
     }
     assert invoke(aws, "sleeps", 0)[2] == [1, "..."]
@@ -207,7 +207,7 @@ def test_response_too_large(aws: Aws) -> None:
 )
 def test_output_cannot_spoil_the_answer(aws: Aws, statement: str) -> None:
     source = f"import os, subprocess, sys, threading\ndef handler(event, context):\n    {statement}\n    return event"
-    function(aws, "noisy", source, timeout=10)
+    function(aws, "noisy", source, timeout=20)
     assert invoke(aws, "noisy", {"ä": "😀"}) == (200, None, {"ä": "😀"})
     aws.client("lambda").delete_function(FunctionName="noisy")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections import Counter
 from typing import Any
 
@@ -40,26 +39,31 @@ def test_nothing_is_lost(aws: Aws) -> None:
     deleted: list[str] = []
     errors: list[BaseException] = []
     lock = threading.Lock()
-    end = time.monotonic() + 1.5
+    finished: list[str] = []  # the threads that have sent all of their messages
+    names = [f"p{n}" for n in range(2)] + [f"w{n}" for n in range(8)]
 
     def produce(sqs: Any, name: str) -> None:
-        number = 0
-        while time.monotonic() < end:
-            entries = [{"Id": str(n), "MessageBody": json.dumps([name, number + n])} for n in range(5)]
+        for start in range(0, 100, 5):
+            entries = [{"Id": str(n), "MessageBody": json.dumps([name, start + n])} for n in range(5)]
             answer = sqs.send_message_batch(QueueUrl=url, Entries=entries)
-            number += 5
             with lock:
                 sent.extend(done["MessageId"] for done in answer["Successful"])
+        finished.append(name)
 
-    def work(sqs: Any) -> None:
-        idle = 0
-        while idle < 2:
-            if time.monotonic() < end:
+    def work(sqs: Any, name: str) -> None:
+        left = 20
+        while not errors:
+            if left:
                 one = sqs.send_message(QueueUrl=url, MessageBody="one")
                 with lock:
                     sent.append(one["MessageId"])
-            batch = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", [])
-            idle = 0 if batch or time.monotonic() < end else idle + 1
+                left -= 1
+                if not left:
+                    finished.append(name)
+            last = len(finished) == len(names)  # before looking: what is received then was sent by now
+            batch = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, WaitTimeSeconds=int(last)).get("Messages")
+            if not batch and last:
+                return
             if not batch:
                 continue
             with lock:
@@ -75,15 +79,15 @@ def test_nothing_is_lost(aws: Aws) -> None:
         except BaseException as error:  # noqa: BLE001 - shown below, in the test's own thread
             errors.append(error)
 
-    threads = [threading.Thread(target=guarded, args=(work, client(aws))) for _ in range(8)]
-    threads += [threading.Thread(target=guarded, args=(produce, client(aws), f"p{n}")) for n in range(2)]
+    works = [(work if name.startswith("w") else produce, client(aws), name) for name in names]
+    threads = [threading.Thread(target=guarded, args=arguments, daemon=True) for arguments in works]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert not errors
     assert not any(thread.is_alive() for thread in threads)
-    assert len(sent) > 100
+    assert len(sent) == 2 * 100 + 8 * 20
     assert set(received.values()) == {1}
     assert Counter(deleted) == received == Counter(sent)
     assert counts(aws.client("sqs"), url) == (0, 0, 0)

@@ -34,7 +34,7 @@ def test_a_queue_that_is_its_own_dead_letter_queue(aws: Aws, name: str, visibili
     for _ in range(3):
         assert receive(sqs, url, 10) == []
     assert receive(sqs, url, 10, WaitTimeSeconds=1) == []
-    assert time.monotonic() - started < 15, "each receive ends"
+    assert time.monotonic() - started < 30, "each receive ends"
     assert counts(sqs, url) == (3, 0, 0)
 
 
@@ -47,7 +47,7 @@ def test_queues_that_are_each_others_dead_letter_queue(aws: Aws) -> None:
     sqs.send_message_batch(QueueUrl=first, Entries=[{"Id": str(n), "MessageBody": str(n)} for n in range(10)])
     receive(sqs, first, 10, VisibilityTimeout=0)
     with ThreadPoolExecutor(2) as pool:
-        polls = [pool.submit(receive, sqs, url, 10, WaitTimeSeconds=4) for url in (first, second)]
+        polls = [pool.submit(receive, sqs, url, 10, WaitTimeSeconds=10) for url in (first, second)]
         time.sleep(0.2)
         for _ in range(20):
             sqs.list_queues()
@@ -61,14 +61,14 @@ def test_a_move_task_ends_with_its_source(aws: Aws) -> None:
     sqs = aws.client("sqs")
     work, dead = pair(sqs)
     arn = arn_of(sqs, dead)
-    for start in range(0, 50, 10):
+    for start in range(0, 100, 10):
         entries = [{"Id": str(n), "MessageBody": str(n)} for n in range(start, start + 10)]
         sqs.send_message_batch(QueueUrl=dead, Entries=entries)
-    sqs.start_message_move_task(SourceArn=arn, DestinationArn=arn_of(sqs, work), MaxNumberOfMessagesPerSecond=50)
+    sqs.start_message_move_task(SourceArn=arn, DestinationArn=arn_of(sqs, work), MaxNumberOfMessagesPerSecond=10)
     until(lambda: counts(sqs, work)[0] >= 2)
     sqs.delete_queue(QueueUrl=dead)
     moved = counts(sqs, work)[0]
-    time.sleep(0.3)
+    time.sleep(0.5)  # time for five more
     assert counts(sqs, work)[0] <= moved + 1
     queue(sqs, "work-dead")
     task = sqs.list_message_move_tasks(SourceArn=arn)["Results"][0]

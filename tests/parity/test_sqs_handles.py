@@ -16,14 +16,14 @@ from .sqs_helpers import API, GUIDE, RECORDED, bodies, counts, queue, receive, r
 )
 def test_visibility_timeout(aws: Aws) -> None:
     sqs = aws.client("sqs")
-    url = queue(sqs, VisibilityTimeout=1)
+    url = queue(sqs, VisibilityTimeout=4)
     sent = sqs.send_message(QueueUrl=url, MessageBody="a")["MessageId"]
     [first] = receive(sqs, url)
     assert receive(sqs, url) == []
     assert counts(sqs, url) == (0, 1, 0)
     started = time.monotonic()
-    [second] = receive(sqs, url, WaitTimeSeconds=10)
-    assert time.monotonic() - started < 9  # woken when it is due, not at the end of the wait
+    [second] = receive(sqs, url, WaitTimeSeconds=20)
+    assert time.monotonic() - started < 18  # woken when it is due, not at the end of the wait
     assert first["MessageId"] == second["MessageId"] == sent
     assert first["ReceiptHandle"] != second["ReceiptHandle"]
     assert [m["Attributes"]["ApproximateReceiveCount"] for m in (first, second)] == ["1", "2"]
@@ -149,11 +149,11 @@ def test_fifo_delete_expired(aws: Aws) -> None:
 )
 def test_fifo_delete_extended(aws: Aws) -> None:
     sqs = aws.client("sqs")
-    url = queue(sqs, "work.fifo", ContentBasedDeduplication="true", VisibilityTimeout=1)
+    url = queue(sqs, "work.fifo", ContentBasedDeduplication="true", VisibilityTimeout=4)
     sqs.send_message(QueueUrl=url, MessageBody="a", MessageGroupId="g")
     [message] = receive(sqs, url)
-    sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=5)
-    time.sleep(1.2)
+    sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=60)
+    time.sleep(4.2)
     sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
     assert counts(sqs, url) == (0, 0, 0)
 

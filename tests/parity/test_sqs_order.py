@@ -10,7 +10,7 @@ import urllib.parse
 
 from .conftest import Aws
 from .rows import ours, row
-from .sqs_helpers import API, GUIDE, RECORDED, bodies, counts, drain, fail, queue, receive, refused
+from .sqs_helpers import API, GUIDE, RECORDED, bodies, counts, drain, fail, queue, read, receive, refused, until
 
 
 @row(
@@ -48,10 +48,10 @@ def test_long_poll_returns_early(aws: Aws) -> None:
     sqs = aws.client("sqs")
     url = queue(sqs)
     timer = threading.Timer(0.3, lambda: sqs.send_message(QueueUrl=url, MessageBody="a"))
-    timer.start()
     started = time.monotonic()
-    assert bodies(receive(sqs, url, WaitTimeSeconds=10)) == ["a"]
-    assert 0.25 < time.monotonic() - started < 9  # not at the end of the wait
+    timer.start()
+    assert bodies(receive(sqs, url, WaitTimeSeconds=20)) == ["a"]
+    assert 0.25 < time.monotonic() - started < 18  # not at the end of the wait
     timer.join()
 
 
@@ -64,7 +64,7 @@ def test_abandoned_poll(aws: Aws) -> None:
     abandoned.request(
         "POST",
         "/",
-        json.dumps({"QueueUrl": url, "WaitTimeSeconds": 10}),
+        json.dumps({"QueueUrl": url, "WaitTimeSeconds": 20}),
         {
             "X-Amz-Target": "AmazonSQS.ReceiveMessage",
             "Content-Type": "application/x-amz-json-1.0",
@@ -73,7 +73,7 @@ def test_abandoned_poll(aws: Aws) -> None:
     )
     time.sleep(0.3)
     abandoned.close()
-    time.sleep(0.2)
+    until(lambda: read(aws, "NumberOfEmptyReceives"), seconds=15)  # the poll has ended, and not with its wait
     sqs.send_message(QueueUrl=url, MessageBody="a")
     time.sleep(0.2)
     assert bodies(receive(sqs, url)) == ["a"]
@@ -87,10 +87,10 @@ def test_abandoned_poll(aws: Aws) -> None:
 def test_delay(aws: Aws) -> None:
     sqs = aws.client("sqs")
     url = queue(sqs)
-    sqs.send_message(QueueUrl=url, MessageBody="later", DelaySeconds=1)
+    sqs.send_message(QueueUrl=url, MessageBody="later", DelaySeconds=4)
     assert counts(sqs, url) == (0, 0, 1)
     assert receive(sqs, url) == []
-    assert bodies(receive(sqs, url, WaitTimeSeconds=3)) == ["later"]
+    assert bodies(receive(sqs, url, WaitTimeSeconds=20)) == ["later"]
 
 
 @row(

@@ -33,7 +33,7 @@ def test_query_error(aws: Aws) -> None:
         {"Authorization": f"AWS4-HMAC-SHA256 Credential={aws.account}/20260101/{aws.region}/sqs/aws4_request"},
     )
     try:
-        urllib.request.urlopen(request, timeout=5)
+        urllib.request.urlopen(request, timeout=60)
     except urllib.error.HTTPError as error:
         body, status = error.read().decode(), error.code
     assert status == 400

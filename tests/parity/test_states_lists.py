@@ -175,7 +175,7 @@ def test_child_history(states: States) -> None:
     }
     state = {"Type": "Map", "ItemProcessor": {"ProcessorConfig": STANDARD, **loop}}
     arn = states.start(states.machine(one(state)), [{"stop": False}])
-    assert states.ended(arn, within=60)["status"] == "FAILED"
+    assert states.ended(arn, within=100)["status"] == "FAILED"
     [child] = children(states, run_of(states, arn), 1)
     found = states.api.describe_execution(executionArn=child["executionArn"])
     assert (found["status"], found["error"]) == ("FAILED", "States.Runtime")

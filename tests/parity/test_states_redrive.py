@@ -141,7 +141,7 @@ def test_refused(states: States) -> None:
 @row("sfn.redrive.stopped", "An aborted and a timed-out execution can be redriven, and stopped again", source=SEEN)
 def test_stopped(states: States) -> None:
     queue = states.queue()
-    arn = states.start(states.machine(one(states.task(queue), TimeoutSeconds=2)))
+    arn = states.start(states.machine(one(states.task(queue), TimeoutSeconds=8)))
     states.token(queue)
     assert states.ended(arn)["status"] == "TIMED_OUT"
     states.api.redrive_execution(executionArn=arn)
@@ -305,7 +305,7 @@ def test_stopped_map_run(states: States, kind: str) -> None:
         "States": {"I": wait, "Done": {"Type": "Pass", "End": True}},
     }
     definition = one({"Type": "Map", "ItemProcessor": processor})
-    arn = states.start(states.machine(definition), [{"wait": 0}, {"wait": 3}])
+    arn = states.start(states.machine(definition), [{"wait": 0}, {"wait": 6}])
     [run] = until(lambda: states.api.list_map_runs(executionArn=arn)["mapRuns"])
     listing = {"mapRunArn": run["mapRunArn"]}
 
@@ -321,7 +321,7 @@ def test_stopped_map_run(states: States, kind: str) -> None:
     assert run["mapRunArn"] in states.api.describe_execution(executionArn=aborted["executionArn"])["cause"]
     states.api.redrive_execution(executionArn=arn)
     assert states.ended(arn)["status"] == "SUCCEEDED"
-    assert json.loads(states.ended(arn)["output"]) == [{"wait": 0}, {"wait": 3}]
+    assert json.loads(states.ended(arn)["output"]) == [{"wait": 0}, {"wait": 6}]
     child = states.api.describe_execution(executionArn=aborted["executionArn"])
     assert (child["status"], child["redriveCount"]) == ("SUCCEEDED", int(kind == "STANDARD"))
     counts = states.api.describe_map_run(**listing)["executionCounts"]
@@ -330,7 +330,7 @@ def test_stopped_map_run(states: States, kind: str) -> None:
 
 @row("sfn.redrive.wait", "A Wait that is redriven waits for all its seconds again", source=SEEN_MAP)
 def test_wait(states: States) -> None:
-    arn = states.start(states.machine(one({"Type": "Wait", "Seconds": 1})))
+    arn = states.start(states.machine(one({"Type": "Wait", "Seconds": 5})))
     until(lambda: "WaitStateEntered" in states.types(arn))
     states.api.stop_execution(executionArn=arn)
     states.ended(arn)

@@ -84,7 +84,7 @@ def test_throttled(states: States) -> None:
 
 @row("sfn.task.timeout", "A call beyond TimeoutSeconds is States.Timeout", source=f"{RECORDED}/timeouts")
 def test_timeout(states: States) -> None:
-    arn = function(states.aws, "slow", "import time\ndef handler(event, context): time.sleep(3)", timeout=5)
+    arn = function(states.aws, "slow", "import time\ndef handler(event, context): time.sleep(30)", timeout=40)
     run = states.run(one({"Type": "Task", "Resource": arn, "TimeoutSeconds": 1}))
     assert (run["status"], run["error"]) == ("FAILED", "States.Timeout")
     assert states.types(run)[-2:] == ["LambdaFunctionTimedOut", "ExecutionFailed"]

@@ -134,7 +134,7 @@ def test_task(states: States) -> None:
     parameters = {"QueueUrl": queue, "MessageBody.$": "$.text"}
     state = {"Type": "Task", "Resource": "arn:aws:states:::sqs:sendMessage", "Parameters": parameters, "End": True}
     assert tried(states, state, {"text": "hello"})["status"] == "SUCCEEDED"
-    [message] = states.sqs.receive_message(QueueUrl=queue, WaitTimeSeconds=5)["Messages"]
+    [message] = states.sqs.receive_message(QueueUrl=queue, WaitTimeSeconds=20)["Messages"]
     assert message["Body"] == "hello"
 
 

@@ -101,7 +101,7 @@ def test_output_size(states: States) -> None:
 def test_attempt(states: States) -> None:
     queue = states.queue()
     retry = [{"ErrorEquals": ["States.Timeout"], "IntervalSeconds": 1, "MaxAttempts": 1}]
-    arn = states.start(states.machine(one(states.task(queue, TimeoutSeconds=1, Retry=retry))))
+    arn = states.start(states.machine(one(states.task(queue, TimeoutSeconds=10, Retry=retry))))
     first, second = states.token(queue), states.token(queue)
     assert first != second
     assert refused(states.api.send_task_success, taskToken=first, output='"first"') == OVER
@@ -149,9 +149,9 @@ def test_heartbeat_other_timeout(states: States) -> None:
 
 @row("sfn.heartbeat.prolongs", "SendTaskHeartbeat begins HeartbeatSeconds anew", source=f"{CALLBACK}; {REFERENCE}")
 def test_heartbeat_prolongs(states: States) -> None:
-    arn, token, _ = states.parked(HeartbeatSeconds=3)
+    arn, token, _ = states.parked(HeartbeatSeconds=6)
     for _ in range(5):  # longer than one window, and each beat well within one
-        time.sleep(0.8)
+        time.sleep(1.4)
         states.api.send_task_heartbeat(taskToken=token)
     assert states.api.describe_execution(executionArn=arn)["status"] == "RUNNING"
     states.api.send_task_success(taskToken=token, output="1")
@@ -163,7 +163,7 @@ def test_heartbeat_bound(states: States) -> None:
     arn, token, _ = states.parked(HeartbeatSeconds=2, TimeoutSeconds=3)
     began = time.monotonic()
     while states.api.describe_execution(executionArn=arn)["status"] == "RUNNING":
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < 60
         try:
             states.api.send_task_heartbeat(taskToken=token)
         except states.api.exceptions.TaskTimedOut:
@@ -174,7 +174,7 @@ def test_heartbeat_bound(states: States) -> None:
 
 @row("sfn.heartbeat.none", "Without HeartbeatSeconds a heartbeat is taken and changes nothing", source=GUIDE)
 def test_heartbeat_none(states: States) -> None:
-    arn, token, _ = states.parked(TimeoutSeconds=2)
+    arn, token, _ = states.parked(TimeoutSeconds=6)
     states.api.send_task_heartbeat(taskToken=token)
     assert states.ended(arn)["error"] == "States.Timeout"
 
@@ -201,4 +201,4 @@ def test_answered_at_once(states: States) -> None:
     arn = states.start(states.machine(one(body)), list(range(count)))
     for _ in range(count):
         states.api.send_task_success(taskToken=states.token(queue), output="1")
-    assert json.loads(states.ended(arn, within=20)["output"]) == [1] * count
+    assert json.loads(states.ended(arn)["output"]) == [1] * count

@@ -13,7 +13,13 @@ from labkit.state.idempotency import IdempotencyStore
 from labkit.work.queues import Queue
 from labkit.work.worker import Task, Worker
 
-VISIBILITY, LEASE = 3, 2.0
+# Seconds, unless the environment says otherwise. What a kill leaves comes back soon; and most of its time a process is
+# in a step: there the kills are to hit.
+VISIBILITY, LEASE, STEP = 3, 2.0, 0.02
+
+
+def chosen(name: str, default: float) -> float:
+    return float(os.environ.get(f"FLEET_{name}", default))
 
 
 def note(kind: str, *words: str) -> None:
@@ -25,7 +31,7 @@ def note(kind: str, *words: str) -> None:
 
 def step(task: Task) -> str:
     note("ran", task.trace_id)
-    time.sleep(0.02)  # most of its time a process is in a step: there the kills are to hit
+    time.sleep(chosen("STEP", STEP))
     return uuid.uuid4().hex  # another one each time: two runs cannot pass for one
 
 
@@ -35,14 +41,15 @@ def then(task: Task, result: Any) -> None:
 
 def make() -> Worker:
     target, account = targets.connect(), os.environ["FLEET_ACCOUNT"]
+    table, lease = os.environ["FLEET_TABLE"], chosen("LEASE", LEASE)
     return Worker(
         Queue(target.client("sqs", account), os.environ["FLEET_QUEUE"]),
         step,
-        store=IdempotencyStore(target.client("dynamodb", account), os.environ["FLEET_TABLE"], lease=LEASE),
+        store=IdempotencyStore(target.client("dynamodb", account), table, lease=lease),
         consumer="researcher",
         then=then,
         threads=4,
-        visibility=VISIBILITY,
+        visibility=int(chosen("VISIBILITY", VISIBILITY)),
         wait=1,
-        grace=5,
+        grace=60,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -28,12 +29,16 @@ def once() -> Odd:
     place = Path(os.environ["ODD_FOLDER"])
 
     def work() -> None:
-        number = len(list(place.iterdir()))
-        (place / str(os.getpid())).touch()
+        number = 0
+        while True:
+            with contextlib.suppress(FileExistsError):  # another one was faster
+                (place / str(number)).touch(exist_ok=False)
+                break
+            number += 1
         if number == 1:
             os._exit(9)
         if number > 1:
-            time.sleep(60)
+            time.sleep(600)
 
     return Odd(work)
 
@@ -55,20 +60,20 @@ def deaf() -> Odd:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     _say("deaf")
-    return Odd(lambda: time.sleep(60))
+    return Odd(lambda: time.sleep(600))
 
 
 def parent() -> Odd:
     """Has started another process."""
-    _say(str(subprocess.Popen(["sleep", "60"]).pid))
-    return Odd(lambda: time.sleep(60))
+    _say(str(subprocess.Popen(["sleep", "600"]).pid))
+    return Odd(lambda: time.sleep(600))
 
 
 def held_up() -> Odd:
     """Breaks, and leaves a thread that would hold up the end of an interpreter."""
 
     def work() -> None:
-        threading.Thread(target=time.sleep, args=(60,)).start()
+        threading.Thread(target=time.sleep, args=(600,)).start()
         raise RuntimeError("broke")
 
     return Odd(work)

@@ -54,7 +54,7 @@ def page(answers: Answers) -> Iterator[ApprovalPage]:
 
 
 def call(page: ApprovalPage, method: str, path: str | None = None, form: Any = None, **headers: str) -> tuple[int, Any]:
-    connection = http.client.HTTPConnection(page.host, timeout=10)
+    connection = http.client.HTTPConnection(page.host, timeout=60)
     try:
         body = urllib.parse.urlencode(form) if isinstance(form, dict) else form
         sent = {"Content-Type": "application/x-www-form-urlencoded"} if form is not None else {}
@@ -160,7 +160,7 @@ def test_each_page_has_a_path_of_its_own(answers: Answers) -> None:
 
 
 def test_it_ends_with_a_slow_client_still_there(page: ApprovalPage) -> None:
-    connection = http.client.HTTPConnection(page.host, timeout=10)
+    connection = http.client.HTTPConnection(page.host, timeout=60)
     connection.connect()  # and says nothing
     try:
         for _ in range(2):

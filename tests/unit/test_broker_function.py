@@ -30,7 +30,8 @@ from .test_broker import MODEL, record
 
 TODAY = datetime.now(UTC).isoformat()
 TWO_DAYS_AGO = (datetime.now(UTC) - timedelta(days=2)).isoformat()  # an event lives for one, unless told
-TIMEOUT = 8  # seconds of the function
+TIMEOUT = 12  # seconds of the function: a call of the model may be waited for, though the machine stands still for some
+MODEL_SECONDS = 4
 AGENTS = ("coder", "researcher")
 
 
@@ -63,6 +64,7 @@ class Fleet:
         receives: int = 3,
         batch: int = 1,
         timeout: int = TIMEOUT,
+        model_seconds: int = MODEL_SECONDS,
     ) -> None:
         self.inbound = Queue.create(lab, "inbound", visibility=visibility, dlq=True, max_receives=receives)
         self.queues = {agent: Queue.create(lab, agent) for agent in AGENTS}
@@ -76,13 +78,14 @@ class Fleet:
                 "CAPABILITIES": kept.place,
                 "DECISIONS_TABLE": table,
                 "MODEL_ID": MODEL,
-                "MODEL_SECONDS": "1",
+                "MODEL_SECONDS": str(model_seconds),
                 "MODEL_TRIES": "2",
                 "AWS_ENDPOINT_URL_BEDROCK_RUNTIME": provider.bedrock_url,
             },
             timeout=timeout,
         )
-        self.function.map_queue(self.inbound, batch_size=batch)
+        # Four at once: each execution environment imports boto3, and here all of them share the processors.
+        self.function.map_queue(self.inbound, batch_size=batch, concurrency=4)
 
     def settle(self, seconds: float) -> None:
         """Until nothing is left in the inbound queue."""
@@ -117,11 +120,11 @@ class Every(Fault):
 
 
 def test_a_hundred_events_with_a_tenth_of_the_calls_failing(lab: Lab, provider: Provider) -> None:
-    fleet = Fleet(lab, provider, visibility=30, timeout=12, receives=6, batch=3)
+    fleet = Fleet(lab, provider, visibility=30, timeout=24, receives=10, batch=3)
     provider.switch("*", Every())
     fleet.inbound.send_batch([event(n) for n in range(100)])
     fleet.inbound.send_batch([event(n) for n in range(0, 100, 10)])  # and a tenth of them twice
-    fleet.settle(90)
+    fleet.settle(240)
     work = fleet.work()
     assert provider.hits.by_model[MODEL] == {"ok": 100, "throttled": 6, "error": 5}
     assert set(work) == {Work.of(each, each.agent_class) for each in expected()}, "nothing is lost, nothing invented"
@@ -148,11 +151,11 @@ def test_what_cannot_be_dispatched_is_in_the_dead_letter_queue_with_its_reason(l
     fleet.inbound.send("no event")
     fleet.inbound.send(event(2, issued_at=TWO_DAYS_AGO))
     fleet.inbound.send(event(3))
-    fleet.settle(40)
+    fleet.settle(120)
     provider.switch("*", Down("overloaded"))
     mark = {"DataType": "String", "StringValue": "the first message"}  # as a redrive leaves it on what it sends back
     fleet.inbound.send(event(4), MessageAttributes={ORIGINAL: mark})
-    fleet.settle(20)
+    fleet.settle(120)
     assert fleet.inbound.dlq is not None
     reasons = triage.survey(fleet.inbound.dlq).counts
     assert reasons == {"EventExpired": 1, "EventUnreadable": 1, "InvalidDecision": 1, "ModelUnavailable": 1}
@@ -166,10 +169,10 @@ def test_what_cannot_be_dispatched_is_in_the_dead_letter_queue_with_its_reason(l
 
 
 def test_a_model_that_hangs_does_not_outlast_the_function(lab: Lab, provider: Provider) -> None:
-    fleet = Fleet(lab, provider, visibility=TIMEOUT, receives=5)
+    fleet = Fleet(lab, provider, visibility=8, receives=5, timeout=8, model_seconds=1)
     with provider.switch("*", Latency(30.0), times=2):
         fleet.inbound.send(event(1))
-        fleet.settle(40)
+        fleet.settle(90)
     assert len(fleet.work()) == 2
     assert not [line for line in fleet.function.logs(platform=True) if "Task timed out" in line]
 

@@ -107,7 +107,7 @@ def kill_at(process: Any, line: str, path: Path, stored: Callable[[], object] = 
     until(lambda: (path / "ledger").exists() and line in (path / "ledger").read_text().splitlines())
     until(stored)
     process.kill()
-    process.join(10)
+    process.join(60)
     assert process.exitcode == -signal.SIGKILL
 
 
@@ -360,12 +360,12 @@ def is_broken(connection: Any) -> bool:
     return False
 
 
-def test_a_dead_postgresql_comes_back_with_what_was_committed(
-    checkpoints: Checkpoints, held: Postgres, tmp_path: Path
-) -> None:
+def test_a_dead_postgresql_comes_back_with_what_was_committed(lab: Lab, home: Path, tmp_path: Path) -> None:
+    checkpoints = Checkpoints.open(lab)
+    folder = checkpoints._server.folder
     run = Run("ask", checkpoints.url, tmp_path / "ledger")
     config: Any = {"configurable": {"thread_id": "thread"}}
-    [server] = postmasters(held.folder)
+    [server] = postmasters(folder)
     with checkpoints.saver() as saver:
         app = killed_graph.build("ask").compile(checkpointer=saver)
         app.invoke({"log": []}, config, context=run)
@@ -377,7 +377,9 @@ def test_a_dead_postgresql_comes_back_with_what_was_committed(
     with checkpoints.saver() as saver:
         app = killed_graph.build("ask").compile(checkpointer=saver)
         assert app.invoke(Command(resume="yes"), config, context=run)["log"] == ["plan", "approve yes", "send"]
-    assert postmasters(held.folder) != [server]
+    assert postmasters(folder) != [server]
+    checkpoints.close()
+    assert nothing_is_left(folder)
 
 
 def test_of_threads_that_open_at_once_one_makes_the_database(lab: Lab, held: Postgres) -> None:
@@ -410,16 +412,17 @@ def test_variables_that_are_about_another_postgresql_are_not_followed(
     assert checkpoints.threads() == []
 
 
-def test_a_server_that_is_stopped_is_not_waited_for_for_ever(checkpoints: Checkpoints, held: Postgres) -> None:
-    [server] = postmasters(held.folder)
-    server.suspend()
-    try:
-        before = time.monotonic()
-        with pytest.raises(psycopg.OperationalError), PostgresSaver.from_conn_string(checkpoints.url):
-            pass
-        assert time.monotonic() - before < 15
-    finally:
-        server.resume()
+def test_a_server_that_is_stopped_is_not_waited_for_for_ever(home: Path) -> None:
+    with contextlib.closing(Postgres.join()) as held:
+        [server] = postmasters(held.folder)
+        server.suspend()
+        try:
+            before = time.monotonic()
+            with pytest.raises(psycopg.OperationalError, match="timeout"), PostgresSaver.from_conn_string(held.url()):
+                pass
+            assert time.monotonic() - before < 60
+        finally:
+            server.resume()
 
 
 def test_one_that_is_gone_for_good_is_said_at_once_and_the_lab_still_closes(lab: Lab, home: Path) -> None:
@@ -431,7 +434,7 @@ def test_one_that_is_gone_for_good_is_said_at_once_and_the_lab_still_closes(lab:
     before = time.monotonic()
     with pytest.raises(CheckpointError, match=r"PostgreSQL refuses: .* Its log ends: "):
         checkpoints.threads()
-    assert time.monotonic() - before < 5
+    assert time.monotonic() - before < 12  # where it is on its way back, 15 s are waited
     checkpoints.close()
     assert nothing_is_left(folder)
 
@@ -486,9 +489,9 @@ def test_the_last_who_holds_on_ends_it_and_nothing_was_said(home: Path) -> None:
     with holder(home) as (one, folder), holder(home) as (other, same):
         assert folder == same
         assert len(postmasters(folder)) == len(keepers(folder)) == 1
-        assert one.communicate("\n", timeout=30) == ("", "")
+        assert one.communicate("\n", timeout=60) == ("", "")
         assert len(postmasters(folder)) == 1
-        assert other.communicate("\n", timeout=30) == ("", "")
+        assert other.communicate("\n", timeout=60) == ("", "")
         assert not postmasters(folder), "at once, when close() has returned"
         assert not folder.exists()
     until(lambda: nothing_is_left(folder))
@@ -539,6 +542,7 @@ def test_where_the_keeper_and_all_who_held_on_were_killed_labkit_down_clears_awa
         keepers(folder)[0].kill()
         process.kill()
         process.wait(10)
+        until(lambda: not keepers(folder))  # or it would still hold its lock
     assert postmasters(folder)
     down = [sys.executable, "-m", "labkit.cli", "down"]
     done = subprocess.run(down, capture_output=True, text=True, timeout=60, check=True)
@@ -605,9 +609,9 @@ def test_a_keeper_that_has_no_descriptor_left_keeps_what_it_has(home: Path) -> N
         limits = keeper.rlimit(psutil.RLIMIT_NOFILE)
         keeper.rlimit(psutil.RLIMIT_NOFILE, (keeper.num_fds() + 1, limits[1]))
         answers = []
-        for _ in range(5):
+        for patience in (30.0, 0.5, 0.5, 0.5, 0.5):  # for one there is a descriptor, however long it takes
             hold = knocking.enter_context(socket.socket(socket.AF_UNIX))
-            hold.settimeout(0.5)
+            hold.settimeout(patience)
             hold.connect(str(server.folder / "run" / DOOR))
             with contextlib.suppress(TimeoutError):
                 answers.append(hold.recv(1))

@@ -32,6 +32,7 @@ from labkit.work.queues import Queue
 
 FUNCTIONS = Path(__file__).resolve().parents[2] / "infra" / "functions"
 HELLO = "def handler(event, context):\n    return {'hello': event}\n"
+PATIENT = 15  # seconds of a function that is really called: a machine may stand still for some
 
 
 def entries(package: packages.Package) -> dict[str, zipfile.ZipInfo]:
@@ -368,12 +369,16 @@ def test_only_what_differs_is_changed(lab: Lab, monkeypatch: pytest.MonkeyPatch)
     changes: list[str] = []
     change = functions._change
     monkeypatch.setattr(functions, "_change", lambda *args, **kw: (changes.append(args[2]), change(*args, **kw)))
-    Function.deploy(lab, "hello", source=HELLO, env={"MODE": "1"})
+
+    def deploy(**wanted: Any) -> Function:
+        return Function.deploy(lab, "hello", timeout=PATIENT, **wanted)
+
+    deploy(source=HELLO, env={"MODE": "1"})
     assert changes == []
-    function = Function.deploy(lab, "hello", source=HELLO.replace("hello", "goodbye"), env={"MODE": "1"})
+    function = deploy(source=HELLO.replace("hello", "goodbye"), env={"MODE": "1"})
     assert changes == ["update_function_code"]
     assert function.invoke(1).payload == {"goodbye": 1}
-    function = Function.deploy(lab, "hello", source=HELLO.replace("hello", "goodbye"))
+    function = deploy(source=HELLO.replace("hello", "goodbye"))
     assert changes[1:] == ["update_function_configuration"]
     assert "MODE" not in configuration(function).get("Environment", {}).get("Variables", {})
 
@@ -462,7 +467,7 @@ def handler(event, context):
 
 
 def test_what_a_call_came_to(lab: Lab) -> None:
-    function = Function.deploy(lab, "calls", source=CALLS)
+    function = Function.deploy(lab, "calls", source=CALLS, timeout=PATIENT)
     good = function.invoke("well")
     assert (good.payload, good.error, good.message) == ("well", None, None)
     assert good.log[0] == "called with well"
@@ -537,7 +542,7 @@ def test_a_call_that_the_client_would_make_twice_is_not_made(lab: Lab) -> None:
 
 
 def test_a_throttled_call_is_an_error_with_aws_s_code(lab: Lab) -> None:
-    function = Function.deploy(lab, "hello", source=HELLO, concurrency=0)
+    function = Function.deploy(lab, "hello", source=HELLO, concurrency=0, timeout=PATIENT)
     with pytest.raises(FunctionError, match="function hello was not called") as caught:
         function.invoke()
     assert caught.value.code == "TooManyRequestsException"
@@ -546,9 +551,10 @@ def test_a_throttled_call_is_an_error_with_aws_s_code(lab: Lab) -> None:
 
 
 def test_an_asynchronous_call_shows_in_the_log(lab: Lab) -> None:
-    function = Function.deploy(lab, "calls", source=CALLS)
+    function = Function.deploy(lab, "calls", source=CALLS, timeout=PATIENT)
+    start = time.time()
     assert function.invoke_async("later")
-    assert next(function.follow(10)) == "called with later"
+    assert next(function.follow(60, since=start)) == "called with later"
 
 
 # --- logs -------------------------------------------------------------------------------------------------------------
@@ -655,15 +661,15 @@ def test_a_mapping_polls_when_it_is_made_and_making_it_again_changes_it(lab: Lab
 
 
 def test_a_mapping_can_be_stopped_started_and_deleted(lab: Lab) -> None:
-    function = Function.deploy(lab, "collect", source=COLLECT)
-    queue = Queue.create(lab, "work", visibility=18)
+    function = Function.deploy(lab, "collect", source=COLLECT, timeout=PATIENT)
+    queue = Queue.create(lab, "work", visibility=90)
     mapping = function.map_queue(queue)
     mapping.disable()
     queue.send("waits")
     time.sleep(0.5)
     assert queue.depth().visible == 1
     mapping.enable()
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while not function.logs() and time.monotonic() < end:
         time.sleep(0.1)
     assert function.logs() == ["batch 1"]
@@ -700,14 +706,14 @@ def test_waiting_for_a_state_ends() -> None:
 
 def test_a_batch_from_a_queue_is_answered_message_by_message(lab: Lab) -> None:
     """The course's own function: what fails comes back, what is done does not, and the third delivery succeeds."""
-    function = Function.deploy(lab, "agent-step", timeout=1)
-    queue = Queue.create(lab, "work", visibility=1)
+    function = Function.deploy(lab, "agent-step", timeout=4)
+    queue = Queue.create(lab, "work", visibility=4)
     payloads = [{"n": 0}, {"n": 1, "fail": "ValueError", "until": 3}, {"n": 2}]
     queue.send_batch([{"trace_id": f"step-{index}", "payload": payload} for index, payload in enumerate(payloads)])
     start = time.time()  # before the mapping: it reads from the moment it is made
     function.map_queue(queue)
     done: dict[str, int] = {}
-    for line in function.follow(20, since=start):
+    for line in function.follow(60, since=start):
         said = json.loads(line[line.index("{") :])
         if "step" in said:
             done[said["trace_id"]] = said["receives"]

@@ -245,10 +245,11 @@ def test_a_tool_that_fails_is_an_error_result(run: Any) -> None:
 
 def test_a_call_ends_in_time_and_the_next_one_does_not_pile_up() -> None:
     release = threading.Event()
-    gateway = make(tool(lambda *_: release.wait(30)), tool(name="refund"), seconds=0.1)
+    gateway = make(tool(lambda *_: release.wait(60)), tool(name="refund"), seconds=0.1)
     began = time.monotonic()
     assert "did not answer within 0.1 s" in result(gateway)[1]
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
+    gateway.seconds = 30.0  # for what answers
     assert "still at work on an earlier call" in result(gateway)[1]
     assert result(gateway, REFUND)[0] == "success"  # other tools go on
     with pytest.raises(GatewayError, match=r"still at work .*: orders___lookup"):
@@ -263,7 +264,7 @@ def test_a_call_ends_in_time_and_the_next_one_does_not_pile_up() -> None:
 def test_a_lab_says_when_a_tool_is_left_at_work(lab: Lab) -> None:
     release = threading.Event()
     gateway = Gateway.create(lab, Policy(permit("planner", LOOKUP)), seconds=0.05)
-    gateway.add("orders", tool(lambda *_: release.wait(30)))
+    gateway.add("orders", tool(lambda *_: release.wait(60)))
     result(gateway)
     threading.Timer(0.2, release.set).start()
     lab.close(quiet=True)  # waits for it
@@ -309,8 +310,8 @@ def handler(event, context):
 
 
 def test_a_tool_moves_to_lambda_and_the_agent_sees_no_difference(lab: Lab) -> None:
-    function = Function.deploy(lab, "orders", source=HANDLER, timeout=5)
-    gateway = make(tool(), seconds=20)
+    function = Function.deploy(lab, "orders", source=HANDLER, timeout=20)
+    gateway = make(tool(), seconds=25)
     before = gateway.tool_config(ANN)
     gateway.add("orders", tool(function))
     assert gateway.tool_config(ANN) == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -396,7 +397,7 @@ def test_what_is_no_token_stays_readable() -> None:
 
 def run(lab: Lab, definition: dict[str, Any], value: Any = None) -> Execution:
     execution = Machine.create(lab, "one", definition).start(value)
-    execution.wait(20)
+    execution.wait(60)
     return execution
 
 
@@ -427,6 +428,14 @@ def test_a_callback_that_times_out_twice_is_caught(lab: Lab) -> None:
 
 
 def test_branches_iterations_and_a_failure_in_one_of_them(lab: Lab) -> None:
+    queue = Queue.create(lab, "pauses")
+    pause = {
+        "Type": "Task",
+        "Resource": CALLBACK,
+        "Parameters": {"QueueUrl": queue.url, "MessageBody": {"t.$": "$$.Task.Token"}},
+        "TimeoutSeconds": 60,
+        "Next": "Broken",
+    }
     definition = {
         "StartAt": "Both",
         "States": {
@@ -450,7 +459,7 @@ def test_branches_iterations_and_a_failure_in_one_of_them(lab: Lab) -> None:
                     {
                         "StartAt": "Pause",
                         "States": {
-                            "Pause": {"Type": "Wait", "Seconds": 1, "Next": "Broken"},
+                            "Pause": pause,  # until the other branch is through
                             "Broken": {"Type": "Fail", "Error": "Boom", "Cause": "on purpose"},
                         },
                     },
@@ -459,7 +468,15 @@ def test_branches_iterations_and_a_failure_in_one_of_them(lab: Lab) -> None:
             }
         },
     }
-    execution = run(lab, definition, {"items": [1, 2]})
+    execution = Machine.create(lab, "one", definition).start({"items": [1, 2]})
+    execution.until("Pause", 60)
+    end = time.monotonic() + 60
+    while ("Each", "succeeded") not in [(row.state, row.outcome) for row in execution.history().steps()]:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    [message] = queue.receive(wait=2)
+    Callbacks(lab).succeed(json.loads(message.body)["t"])
+    execution.wait(60)
     found = sorted((row.state, row.where, row.outcome) for row in execution.history().steps())
     assert found == [
         ("Both", "", "failed"),
@@ -512,16 +529,16 @@ def test_a_redriven_execution_goes_on_where_it_failed(lab: Lab) -> None:
     execution = Machine.create(lab, "one", definition).start()
 
     def answer(end: Any) -> None:
-        execution.until("Call", 10)
+        execution.until("Call", 60)
         [message] = queue.receive(wait=2)
         end(json.loads(message.body)["t"])
         queue.delete(message)
 
     answer(lambda token: Callbacks(lab).fail(token, "Bug", "c"))
-    assert execution.wait(10).error == "Bug"
+    assert execution.wait(60).error == "Bug"
     execution.redrive()
     answer(lambda token: Callbacks(lab).succeed(token, 42))
-    assert execution.wait(10).output == [{}, 42]
+    assert execution.wait(60).output == [{}, 42]
     found = [(row.state, row.attempt, row.entered, row.outcome) for row in execution.history().steps()]
     assert sorted(found) == [
         ("Both", 1, "next", "failed"),

@@ -320,7 +320,7 @@ def test_a_large_result_on_its_way_holds_up_no_renewal(lab: Lab, store: Idempote
 
     def slow(folder: str, body: bytes) -> Any:
         under_way.set()
-        assert go_on.wait(20)
+        assert go_on.wait(60)
         return put(folder, body)
 
     store.objects.put = slow  # type: ignore[method-assign]
@@ -328,12 +328,12 @@ def test_a_large_result_on_its_way_holds_up_no_renewal(lab: Lab, store: Idempote
     with ThreadPoolExecutor(2) as pool:
         done = pool.submit(claim.complete, "x" * 100_000)
         try:
-            assert under_way.wait(20)
-            pool.submit(claim.renew).result(20)
+            assert under_way.wait(60)
+            pool.submit(claim.renew).result(30)  # half of what the other one waits
             assert not done.done()
         finally:
             go_on.set()
-        assert done.result(20) == "x" * 100_000
+        assert done.result(60) == "x" * 100_000
 
 
 @pytest.mark.parametrize("trace_id", ["x" * 2048, "é" * 1024, "../../a", "..", "a\x00b#c", " "])

@@ -19,6 +19,7 @@ from labkit import lab as lab_module
 from labkit.embedded import SERVER
 from labkit.sweep import Scope
 from labkit.targets import account_for
+from tests.ports import out_of_the_way
 
 
 @pytest.fixture
@@ -183,11 +184,11 @@ def test_a_process_is_asked_and_not_its_record(
 
 def test_a_lab_whose_stand_in_hangs_says_so(learner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LABKIT_HOME", str(tmp_path))
-    monkeypatch.setattr(servers, "PATIENCE", 3.0)
     try:
         lab = Lab.open("hanging")
         lab.client("sqs").create_queue(QueueName="work")
         psutil.Process(SERVER.ensure().pid).suspend()
+        monkeypatch.setattr(servers, "PATIENCE", 3.0)  # not before: one that is only slow must not be ended
         with pytest.raises(LabError, match="does not answer; what was made there is still there"):
             lab.close()
     finally:
@@ -198,13 +199,14 @@ def test_whatever_answers_at_a_former_address_is_left_alone(
     learner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Home A's stand-in ends, home B's takes its port, and the lab in A is closed: B's resources must stay."""
+    port = out_of_the_way()
     try:
         monkeypatch.setenv("LABKIT_HOME", str(tmp_path / "a"))
+        SERVER.ensure(port)
         old = Lab.open("same")
-        address = old.target.endpoint
+        assert old.target.endpoint == f"http://127.0.0.1:{port}"
         SERVER.stop()
         monkeypatch.setenv("LABKIT_HOME", str(tmp_path / "b"))
-        port = int(str(address).rsplit(":", 1)[1])
         sqs = targets.Target("embedded", SERVER.ensure(port).endpoint, "us-east-1", "").client("sqs", old.account)
         sqs.create_queue(QueueName="others")
         monkeypatch.setenv("LABKIT_HOME", str(tmp_path / "a"))

@@ -177,7 +177,7 @@ def test_a_container_that_cannot_be_ended_does_not_keep_the_rest_alive(home: Pat
     (home / "localstack-container").write_text("4599")
     docker.parent.joinpath("bin", "docker").write_text("#!/bin/sh\nexit 1\n")
     done = subprocess.run(
-        [sys.executable, "-m", "labkit.cli", "down"], check=False, capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "labkit.cli", "down"], check=False, capture_output=True, text=True, timeout=110
     )
     assert done.returncode == 1
     assert "Docker did not do" in done.stderr
@@ -230,7 +230,7 @@ def test_up_status_and_down_say_what_answers(another: str, home: Path, monkeypat
 
     def labkit(*words: str) -> str:
         command = [sys.executable, "-m", "labkit.cli", *words]
-        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=110).stdout
 
     up = labkit("up", "--target", "localstack")
     assert f"localstack: LocalStack 4.14.0 at {another}, not started here." in up
@@ -252,6 +252,6 @@ def test_up_status_and_down_say_what_answers(another: str, home: Path, monkeypat
 
 def test_a_real_account_is_not_reached_by_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
     command = [sys.executable, "-m", "labkit.cli", "up", "--target", "aws"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=110)
     assert done.returncode == 1
     assert "LABKIT_TARGET=aws and LABKIT_AWS_ACCOUNT" in done.stderr

@@ -263,7 +263,7 @@ def test_deleting_stops_what_runs_and_twice_is_harmless(lab: Lab) -> None:
     queue = Queue.create(lab, "steps")
     machine = agent(lab, queue)
     for step in range(3):
-        machine.start(question(step)).until("Dispatch", 10)
+        machine.start(question(step)).until("Dispatch", 60)
     machine.delete()
     assert lab.client("stepfunctions").list_state_machines()["stateMachines"] == []
     machine.delete()
@@ -314,12 +314,12 @@ def test_a_machine_that_stays_is_said_after_a_bound(monkeypatch: pytest.MonkeyPa
 def test_start_wait_and_the_outcome_is_parsed(lab: Lab) -> None:
     machine = Machine.create(lab, "echo", PASS)
     execution = machine.start({"a": ["ế", 1.5]}, name="first")
-    assert execution.wait(10) == Outcome("SUCCEEDED", {"a": ["ế", 1.5]})
+    assert execution.wait(60) == Outcome("SUCCEEDED", {"a": ["ế", 1.5]})
     assert execution.outcome is not None
     assert execution.outcome.succeeded
     assert (execution.name, execution.machine, execution.status) == ("first", machine.arn, "SUCCEEDED")
     assert machine.execution("first").arn == execution.arn
-    assert machine.start().wait(10).output == {}
+    assert machine.start().wait(60).output == {}
 
 
 def test_a_start_is_idempotent_by_name_and_input_while_it_runs(lab: Lab) -> None:
@@ -329,7 +329,7 @@ def test_a_start_is_idempotent_by_name_and_input_while_it_runs(lab: Lab) -> None
     with pytest.raises(MachineError, match="waits was not started: ExecutionAlreadyExists"):
         machine.start({"a": 2}, name="conv-1")
     first.stop("Cancelled", "x" * 40_000)
-    ended = first.wait(10)
+    ended = first.wait(60)
     assert (ended.status, ended.error) == ("ABORTED", "Cancelled")
     assert ended.cause is not None
     assert ended.cause.endswith("(cut)")
@@ -350,6 +350,7 @@ def test_an_input_that_cannot_be_sent_is_refused(value: Any, says: str) -> None:
 
 def test_a_wait_that_is_over_says_where_it_stands_and_the_execution_runs_on(lab: Lab) -> None:
     execution = Machine.create(lab, "waits", WAITS).start(name="conv-1")
+    execution.until("T", 60)
     with pytest.raises(MachineError, match=r"execution conv-1 has not ended in 0.3 s; it stands in T"):
         execution.wait(0.3)
     with pytest.raises(MachineError, match=r"execution conv-1 is not in state X after 0.2 s; it stands in T"):
@@ -360,16 +361,16 @@ def test_a_wait_that_is_over_says_where_it_stands_and_the_execution_runs_on(lab:
 def test_until_means_that_the_token_is_out_and_an_end_is_said(lab: Lab) -> None:
     queue = Queue.create(lab, "steps")
     execution = agent(lab, queue).start(question(), name="conv-1")
-    history = execution.until("Dispatch", 10)
+    history = execution.until("Dispatch", 60)
     assert history.standing == ["Dispatch"]
     [message] = queue.receive()
     token = Envelope.parse(message.body).task_token
     assert token is not None
     assert token.get_secret_value() not in str(history.events)
     Callbacks(lab).fail(token, "Poison", "never")
-    execution.wait(10)
+    execution.wait(60)
     with pytest.raises(MachineError, match=r"has ended \(FAILED\) and is not in state Dispatch: Poison: never"):
-        execution.until("Dispatch", 10)
+        execution.until("Dispatch", 60)
     with pytest.raises(StaleToken):
         Callbacks(lab).heartbeat(token)
 
@@ -400,7 +401,7 @@ def test_two_hundred_are_waited_for_without_two_hundred_looks_a_round(lab: Lab) 
     machine.client.describe_execution = lambda **given: described.append("") or real(**given)
     try:
         started = [machine.start({"n": n}) for n in range(200)]
-        outcomes = wait_all(started, 30)
+        outcomes = wait_all(started, 60)
     finally:
         machine.client.describe_execution = real
     assert [outcome.output["n"] for outcome in outcomes] == list(range(200))
@@ -410,12 +411,14 @@ def test_two_hundred_are_waited_for_without_two_hundred_looks_a_round(lab: Lab) 
 def test_some_that_do_not_end_are_counted_and_one_is_named(lab: Lab) -> None:
     ends, waits = Machine.create(lab, "ends", PASS), Machine.create(lab, "waits", WAITS)
     started = [ends.start(), waits.start(name="stuck")]
+    started[0].wait(60)
+    started[1].until("T", 60)
     with pytest.raises(
         MachineError, match=r"1 of 2 executions have not ended in 0.5 s \(stuck, for one: it stands in T"
     ):
         wait_all(started, 0.5)
     assert wait_all([], 1) == []
-    assert [each.status for each in wait_all([started[0], started[0]], 10)] == ["SUCCEEDED", "SUCCEEDED"]
+    assert [each.status for each in wait_all([started[0], started[0]], 60)] == ["SUCCEEDED", "SUCCEEDED"]
 
 
 def test_a_list_that_is_behind_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -430,7 +433,7 @@ def test_a_list_that_is_behind_is_not_believed(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_redrive_that_cannot_be_says_why(lab: Lab) -> None:
     execution = Machine.create(lab, "echo", PASS).start()
-    execution.wait(10)
+    execution.wait(60)
     with pytest.raises(MachineError, match="cannot be redriven: ExecutionNotRedrivable") as refused:
         execution.redrive()
     assert refused.value.code == "ExecutionNotRedrivable"
@@ -439,19 +442,19 @@ def test_a_redrive_that_cannot_be_says_why(lab: Lab) -> None:
 def test_a_redrive_dispatches_the_same_work_with_another_token(lab: Lab) -> None:
     queue = Queue.create(lab, "steps")
     execution = agent(lab, queue, Retries=0).start(question(), name="conv-1")
-    execution.until("Dispatch", 10)
+    execution.until("Dispatch", 60)
     [message] = queue.receive(wait=2)
     first = Envelope.parse(message.body)
     queue.delete(message)
     Callbacks(lab).fail(first.task_token, ValueError("a bug that has been mended since"))
-    assert execution.wait(10).error == "ValueError"
-    execution.redrive().until("Dispatch", 10)
+    assert execution.wait(60).error == "ValueError"
+    execution.redrive().until("Dispatch", 60)
     [message] = queue.receive(wait=2)
     second = Envelope.parse(message.body)
     assert (second.trace_id, second.payload) == (first.trace_id, first.payload)
     assert second.task_token != first.task_token
     Callbacks(lab).succeed(second.task_token, {"answer": 42})
-    assert execution.wait(10).output == {"answer": 42}
+    assert execution.wait(60).output == {"answer": 42}
     rows = [(row.attempt, row.entered, row.outcome) for row in execution.history().steps()]
     assert rows == [(1, "start", "failed"), (2, "redrive", "succeeded")]
 
@@ -464,12 +467,12 @@ def test_the_research_machine_splits_works_and_gathers(lab: Lab) -> None:
     work = "def handler(event, context):\n    return [one['item'] for one in event['Items']]\n"
     gather = "def handler(event, context):\n    return event['ResultWriterDetails']\n"
     arns = {
-        f"{name.title()}Function": Function.deploy(lab, name, source=source).arn
+        f"{name.title()}Function": Function.deploy(lab, name, source=source, timeout=30).arn
         for name, source in (("split", split), ("research", work), ("gather", gather))
     }
     values = {"ResultBucket": bucket, "BatchSize": 2, "Concurrency": 2, "ToleratedPercentage": 0, **arns}
     execution = Machine.create(lab, "research", "research", values=values).start({"question": "why"}, name="q-1")
-    manifest = execution.wait(30).output
+    manifest = execution.wait(90).output
     assert manifest["Key"].startswith("results/q-1/")
     found = json.loads(s3.get_object(Bucket=bucket, Key=manifest["Key"])["Body"].read())
     [results] = found["ResultFiles"]["SUCCEEDED"]

@@ -128,7 +128,7 @@ def test_threads_share_one_without_a_token_too_many() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=10)
+        thread.join(timeout=60)
     assert sorted(waits) == pytest.approx([0.0] * 50 + [place / 10 for place in range(1, 351)])
 
 

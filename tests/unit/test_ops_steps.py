@@ -78,19 +78,24 @@ def test_counts_are_the_workers_own_with_failures_retries_poison_and_duplicates(
         return "well"
 
     told: Counter[str] = Counter()
-    store = IdempotencyStore.create(lab, "steps", lease=10)
-    worker = Worker(
-        queue, step, store=store, threads=3, visibility=30, wait=0, retry=Fixed(0),
-        on_event=lambda event: told.update([event.kind]),
-    )  # fmt: skip
+    # Sent when the first one is done: beside it, a duplicate would be told that somebody is at it.
+    again = {Envelope.parse(text).trace_id: text for text in envelopes(10)[5:7]}
+
+    def on_event(event: Event) -> None:
+        told.update([event.kind])
+        if event.kind == "done" and event.trace_id in again:
+            queue.send(again.pop(event.trace_id))
+
+    store = IdempotencyStore.create(lab, "steps", lease=20)
+    worker = Worker(queue, step, store=store, threads=3, visibility=30, wait=0, retry=Fixed(0), on_event=on_event)
     metrics = StepMetrics(worker, "researcher")
-    queue.send_batch([*envelopes(10), *envelopes(10)[5:7]])
-    counts = worker.run(until_empty=True, seconds=30)
+    queue.send_batch(envelopes(10))
+    counts = worker.run(until_empty=True, seconds=60)
     assert counts == {"done": 8, "replayed": 2, "failed": 3, "dead": 2}  # 1 twice and 2 once, then 0 and 1
     assert counted(metrics) == counts == told  # and the worker's own hook was told the same
     assert value(metrics, "agent_step_duration_seconds_count") == 8
     assert value(metrics, "agent_redeliveries_total") == 3
-    assert 0 < (value(metrics, "agent_step_duration_seconds_sum") or 0) < 8 * 30
+    assert 0 < (value(metrics, "agent_step_duration_seconds_sum") or 0) < 8 * 60
 
 
 def test_a_second_run_goes_on_counting(queue: Queue) -> None:
@@ -98,7 +103,7 @@ def test_a_second_run_goes_on_counting(queue: Queue) -> None:
     metrics = StepMetrics(worker, "researcher")
     for _ in range(2):
         queue.send_batch(envelopes(4))
-        worker.run(until_empty=True, seconds=20)
+        worker.run(until_empty=True, seconds=60)
     assert counted(metrics) == {"done": 8}
 
 
@@ -109,7 +114,7 @@ def test_a_broken_metric_ends_no_worker_and_is_logged(
     metrics = StepMetrics(worker, "researcher")
     monkeypatch.setattr(metrics, "_duration", None)
     queue.send_batch(envelopes(3))
-    assert worker.run(until_empty=True, seconds=20) == {"done": 3}
+    assert worker.run(until_empty=True, seconds=60) == {"done": 3}
     assert queue.depth().total == 0
     assert sum("was not counted" in record.message for record in caplog.records) == 3
 
@@ -118,7 +123,7 @@ def test_it_starts_no_thread(queue: Queue) -> None:
     worker = Worker(queue, lambda task: None, visibility=30, wait=0)
     before = set(threading.enumerate())
     StepMetrics(worker, "researcher")
-    assert set(threading.enumerate()) == before
+    assert set(threading.enumerate()) <= before  # of those before, one may have ended
 
 
 def test_what_a_kill_ended_is_counted_as_a_redelivery_by_the_next(
@@ -138,7 +143,7 @@ def test_what_a_kill_ended_is_counted_as_a_redelivery_by_the_next(
         os.kill(fleet.pids[0], signal.SIGKILL)
         worker = Worker(queue, lambda task: "well", store=store, consumer="researcher", visibility=3, wait=1, threads=2)
         metrics = StepMetrics(worker, "researcher")
-        counts = worker.run(until_empty=True, seconds=40)
+        counts = worker.run(until_empty=True, seconds=60)
     assert counted(metrics) == counts
     assert counts["done"] == 4
     assert (value(metrics, "agent_redeliveries_total") or 0) == sum(counts.values())  # each of them had been received
@@ -155,7 +160,7 @@ def hangs() -> Worker:
 
     def step(task: Task) -> None:
         killed_fleet.note("ran", task.trace_id)
-        time.sleep(60)
+        time.sleep(600)
 
     worker._handler.step = step
     StepMetrics(worker, "researcher")

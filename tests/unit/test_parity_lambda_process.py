@@ -29,7 +29,7 @@ class Running:
         self.folder = folder
         self.process = Process(folder, {"PATH": os.environ["PATH"], "OWN": "x"}, self.log.extend)
 
-    def start(self, seconds: float = 10) -> Outcome:
+    def start(self, seconds: float = 60) -> Outcome:
         return self.process.start(
             handler="index.handler",
             task_root=str(self.folder),
@@ -38,7 +38,7 @@ class Running:
             until=time.monotonic() + seconds,
         )
 
-    def invoke(self, event: Any = None, seconds: float = 10, **variables: str) -> Outcome:
+    def invoke(self, event: Any = None, seconds: float = 60, **variables: str) -> Outcome:
         header = {
             "request_id": "r-1",
             "arn": "arn:f",
@@ -62,7 +62,7 @@ def run(tmp_path: Path) -> Iterator[Callable[[str], Running]]:
         running.process.end()
 
 
-def gone(pid: int, within: float = 5) -> bool:
+def gone(pid: int, within: float = 30) -> bool:
     end = time.monotonic() + within
     while time.monotonic() < end:
         try:
@@ -112,11 +112,14 @@ def test_a_time_out_takes_the_children_along(run: Callable[[str], Running]) -> N
         import subprocess, time
 
         def handler(event, context):
-            print(subprocess.Popen(["sleep", "60"]).pid)
-            time.sleep(60)
+            if event:
+                print(subprocess.Popen(["sleep", "600"]).pid)
+            else:
+                time.sleep(600)
     """)
     running.start()
-    assert running.invoke(seconds=1).kind == "timeout"
+    assert running.invoke(True).kind == "result"
+    assert running.invoke(False, seconds=1).kind == "timeout"
     assert gone(running.process.pid)
     assert gone(int(running.log[0]))
 
@@ -192,7 +195,7 @@ def log(events):
         print(event, end="", flush=True)
 
 process = Process(Path({str(tmp_path)!r}), {{"PATH": "/usr/bin:/bin"}}, log)
-process.start(handler="index.handler", task_root={str(tmp_path)!r}, layers=[], packages=[], until=time.monotonic() + 9)
+process.start(handler="index.handler", task_root={str(tmp_path)!r}, layers=[], packages=[], until=time.monotonic() + 60)
 print(process.pid, flush=True)
 header = {{"request_id": "r", "arn": "a", "deadline": 0.0, "variables": {{}}, "headers": {{}}}}
 process.invoke(header, {str(busy).lower().encode()!r}, time.monotonic() + 600)

@@ -23,6 +23,7 @@ from parity.neighbour import Neighbour, Refused, Unreachable, address, value_of
 
 from labkit import Lab, loopback, places, targets
 from labkit.work.queues import Queue
+from tests.ports import out_of_the_way
 
 
 @pytest.mark.parametrize(
@@ -110,9 +111,8 @@ class Line:
 
     def __init__(self, to: str) -> None:
         self._to = int(to.rsplit(":", 1)[1])
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = out_of_the_way()
+        self._guard = threading.Lock()
         self._open: list[socket.socket] = []
         self._listening: socket.socket | None = None
         self.join()
@@ -122,19 +122,25 @@ class Line:
         threading.Thread(target=self._accept, args=(self._listening,), daemon=True).start()
 
     def cut(self) -> None:
-        for one in [self._listening, *self._open]:
+        with self._guard:
+            ends, self._listening, self._open = [self._listening, *self._open], None, []
+        for one in ends:
             if one is not None:
                 with contextlib.suppress(OSError):
                     one.shutdown(socket.SHUT_RDWR)
                 one.close()
-        self._open.clear()
 
     def _accept(self, listening: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while True:
                 near, _ = listening.accept()
                 far = socket.create_connection(("127.0.0.1", self._to))
-                self._open += [near, far]
+                with self._guard:
+                    if self._listening is not listening:  # cut while this one was let in
+                        near.close()
+                        far.close()
+                        return
+                    self._open += [near, far]
                 for pair in ((near, far), (far, near)):
                     threading.Thread(target=self._pass, args=pair, daemon=True).start()
 
@@ -156,14 +162,14 @@ class Companion:
         self.start()
 
     def start(self) -> None:
-        self.port = loopback.free_port()
+        self.port = out_of_the_way()
         command = [str(places.interpreter("emulator")), "-m", "parity", "--port", str(self.port)]
         self.process = subprocess.Popen(
             [*command, "--beside", self._beside, "--home", str(self._folder)],
             env={"PATH": os.environ["PATH"], "PYTHONPATH": str(places.repository() / "infra" / "emulator")},
             stdin=subprocess.DEVNULL,
         )
-        until(lambda: self.process.poll() is not None or loopback.answers(f"http://127.0.0.1:{self.port}"), 30)
+        until(lambda: self.process.poll() is not None or loopback.answers(f"http://127.0.0.1:{self.port}"))
         assert self.process.poll() is None
 
     def client(self, lab: Lab) -> Any:
@@ -178,11 +184,11 @@ class Companion:
 
     def end(self) -> None:
         self.process.terminate()
-        self.process.wait(10)
+        self.process.wait(60)
 
 
-def until(look: Callable[[], Any], within: float = 20) -> None:
-    end = time.monotonic() + within
+def until(look: Callable[[], Any]) -> None:
+    end = time.monotonic() + 60
     while not look():
         assert time.monotonic() < end, "did not come true in time"
         time.sleep(0.05)
@@ -247,7 +253,7 @@ def test_a_pipe_reads_the_queues_of_the_neighbour_and_survives_its_silence(
         client.create_pipe(Name="another", RoleArn=role(lab), Source=source.arn, Target=target.arn)
     assert [one["Name"] for one in client.list_pipes()["Pipes"]] == ["steps"]
     line.join()
-    until(lambda: arrived(target, found, 100), 40)
+    until(lambda: arrived(target, found, 100))
     until(lambda: source.depth().total == 0)
     assert set(found) == set(range(100))
     client.delete_pipe(Name="steps")
@@ -264,11 +270,11 @@ def test_messages_survive_a_companion_that_is_killed(lab: Lab, companion: Compan
     send(source, range(200))
     until(lambda: arrived(target, found, 20))
     companion.process.kill()
-    companion.process.wait(10)
+    companion.process.wait(60)
     companion.start()
     assert companion.client(lab).list_pipes()["Pipes"] == []
     pipe(lab, companion, source, target)
-    until(lambda: arrived(target, found, 200), 40)
+    until(lambda: arrived(target, found, 200))
     until(lambda: source.depth().total == 0)
     assert set(found) == set(range(200))
 

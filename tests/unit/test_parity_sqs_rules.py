@@ -186,14 +186,21 @@ def test_a_message_without_a_source_stays(source: str | None, reason: str) -> No
 
 def test_a_cancelled_task_leaves_the_rest() -> None:
     queues = dead_letters(*[WORK] * 50)
-    moving = task(queues, rate=200)
-    thread = threading.Thread(target=run, args=(moving, queues[DEAD]["messages"], queues.get))
+    moving = task(queues, rate=1)
+    some = threading.Event()
+
+    def find(arn: str) -> dict[str, Any] | None:
+        if moving.moved:  # this is the second one
+            some.set()
+        return queues.get(arn)
+
+    thread = threading.Thread(target=run, args=(moving, queues[DEAD]["messages"], find))
     thread.start()
-    time.sleep(0.05)
+    assert some.wait(30)
     moving.stop.set()
     thread.join(30)
     assert moving.status == "CANCELLED"
-    assert 1 <= moving.moved < 50
+    assert 2 <= moving.moved < 50
     assert bodies(queues, WORK) + bodies(queues, DEAD) == [str(number) for number in range(50)]
     assert len(bodies(queues, WORK)) == moving.moved
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import time
 from collections import Counter
 from typing import Any
@@ -61,7 +62,8 @@ def test_a_handle_says_what_it_was_made_of() -> None:
     assert decode(encode(receipt)) == receipt
     assert encode(receipt) != encode(receipt)
     assert encode(receipt).startswith("AQEB")
-    assert "id" not in encode(receipt)[4:8]
+    told = Receipt(ARN, "the-id-of-a-message", 3, 12.5)
+    assert b"the-id-of-a-message" not in base64.b64decode(encode(told))
 
 
 @pytest.mark.parametrize(
@@ -215,13 +217,13 @@ def test_ten_thousand_messages_drain_fast(clock: Clock) -> None:
         store = MessageStore(ARN, fifo=fifo, clock=clock)
         for number in range(10_000):
             store.put(record(str(number), clock(), group=f"g{number % 100}" if fifo else None))
-        started = time.perf_counter()
+        started = time.thread_time()
         drained = 0
         while batch := store.receive(10, 30):
             for message in batch:
                 drained += store.delete(message["receipt_handle"])
         assert drained == 10_000
-        assert time.perf_counter() - started < 3  # a second at most on any machine; quadratic would take minutes
+        assert time.thread_time() - started < 10  # of the processor; a second on any machine, quadratic takes minutes
 
 
 @pytest.mark.parametrize("fifo", [False, True])

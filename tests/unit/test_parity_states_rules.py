@@ -213,7 +213,7 @@ def test_a_heartbeat_is_not_waited_for_beyond_the_deadline() -> None:
 
 def test_an_attempt_that_ends_in_time() -> None:
     done: list[int] = []
-    assert Attempt(lambda: done.append(1)).run(10, set())
+    assert Attempt(lambda: done.append(1)).run(60, set())
     assert done == [1]
 
 
@@ -222,7 +222,7 @@ def test_an_attempt_raises_what_it_raised() -> None:
         raise KeyError("so it is")
 
     with pytest.raises(KeyError):
-        Attempt(fail).run(10, set())
+        Attempt(fail).run(60, set())
 
 
 def test_an_attempt_that_is_too_late_or_stopped() -> None:
@@ -230,7 +230,7 @@ def test_an_attempt_that_is_too_late_or_stopped() -> None:
 
     going_on = threading.Event()
     try:
-        assert not Attempt(lambda: going_on.wait(10) and None).run(0.01, set())
+        assert not Attempt(lambda: going_on.wait(60) and None).run(0.01, set())
 
         class Waiting(set[threading.Event]):
             def add(self, event: threading.Event) -> None:
@@ -239,7 +239,7 @@ def test_an_attempt_that_is_too_late_or_stopped() -> None:
 
         waiting = Waiting()
         with pytest.raises(Stopped):
-            Attempt(lambda: going_on.wait(10) and None).run(10, waiting)
+            Attempt(lambda: going_on.wait(60) and None).run(60, waiting)
         assert not waiting
     finally:
         going_on.set()

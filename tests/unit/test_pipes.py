@@ -21,7 +21,7 @@ def test_a_pipe_filters_shapes_and_delivers(lab: Lab) -> None:
     assert pipe.state == "RUNNING"
     source.client.send_message(QueueUrl=source.url, MessageBody=json.dumps({"keep": False, "n": 1}))
     source.client.send_message(QueueUrl=source.url, MessageBody=json.dumps({"keep": True, "n": 2}))
-    [message] = target.receive(wait=5)
+    [message] = target.receive(wait=20)
     assert json.loads(message.body) == {"n": 2, "text": "step 2", "pipe": pipe.name}
     pipe.stop()
     assert (pipe.state, bool(pipe.reason)) == ("STOPPED", True)
@@ -66,7 +66,7 @@ def test_a_fifo_target_needs_a_group(lab: Lab) -> None:
         Pipe.create(lab, "steps", source, lane)
     Pipe.create(lab, "steps", source, lane, group="$.body.who")
     source.client.send_message(QueueUrl=source.url, MessageBody=json.dumps({"who": "g1"}))
-    [message] = lane.receive(wait=5)
+    [message] = lane.receive(wait=20)
     assert message.group == "g1"
 
 

@@ -265,7 +265,7 @@ def test_an_error_in_the_middle_of_a_stream(provider: Provider, bedrock: Any, ki
 
 
 def test_a_request_that_boto3_would_not_send(provider: Provider) -> None:
-    connection = http.client.HTTPConnection(provider.url.removeprefix("http://"), timeout=10)
+    connection = http.client.HTTPConnection(provider.url.removeprefix("http://"), timeout=60)
     for body in ({}, {"messages": [{"role": "wizard", "content": [{"text": "x"}]}]}, {"messages": "x"}, []):
         connection.request("POST", "/model/x%2Fy/converse", json.dumps(body))
         answer = connection.getresponse()

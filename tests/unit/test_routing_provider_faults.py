@@ -59,7 +59,7 @@ def provider(clock: Clock) -> Iterator[Provider]:
 
 
 def ask(provider: Provider, model: str = "primary", prompt: str = "x", **more: Any) -> tuple[int, Any, bytes]:
-    connection = http.client.HTTPConnection(provider.url.removeprefix("http://"), timeout=10)
+    connection = http.client.HTTPConnection(provider.url.removeprefix("http://"), timeout=60)
     body = {"model": model, "messages": [{"role": "user", "content": prompt}], **more}
     try:
         connection.request("POST", "/v1/chat/completions", json.dumps(body))
@@ -283,13 +283,19 @@ def admitted(fault: Any) -> Any:
 
 
 def test_more_than_so_many_at_once_are_refused() -> None:
-    with Provider(SCRIPT) as provider, provider.switch("*", Latency(0.4)), provider.switch("primary", Concurrency(2)):
+    go_on = threading.Event()
+    held = Script(lambda asked: "one" if go_on.wait(60) else None)
+    with Provider(held) as provider, provider.switch("primary", Concurrency(2)):
         statuses: list[int] = []
         threads = [threading.Thread(target=lambda: statuses.append(ask(provider)[0])) for _ in range(5)]
         for thread in threads:
             thread.start()
+        until = time.monotonic() + 30
+        while provider.hits.count("primary", "concurrency") < 3 and time.monotonic() < until:
+            time.sleep(0.005)
+        go_on.set()  # the two that are in stay in until the others have been refused
         for thread in threads:
-            thread.join(10)
+            thread.join(60)
         assert sorted(statuses) == [200, 200, 429, 429, 429]
         assert provider.hits.peak("primary") == 2
         assert ask(provider)[0] == 200  # one after the other is fine
@@ -297,10 +303,10 @@ def test_more_than_so_many_at_once_are_refused() -> None:
 
 
 def test_a_refusal_at_the_door_does_not_wait_for_the_latency(provider: Provider) -> None:
-    with provider.switch("primary", Latency(20)), provider.switch("primary", Throttle()):
+    with provider.switch("primary", Latency(60)), provider.switch("primary", Throttle()):
         began = time.monotonic()
         assert ask(provider)[0] == 429
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < 30
 
 
 def test_client_and_provider_agree_whatever_is_switched_meanwhile() -> None:

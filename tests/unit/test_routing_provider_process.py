@@ -9,8 +9,6 @@ import sys
 import urllib.request
 from pathlib import Path
 
-import pytest
-
 from labkit.loopback import DIRECT
 from labkit.routing.conversation import ToolCall
 from labkit.routing.faults import Call, Fault
@@ -28,18 +26,18 @@ def test_a_process_of_its_own(tmp_path: Path) -> None:
             urls = json.loads(process.stdout.readline())
             body = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
             request = urllib.request.Request(urls["openai_url"] + "/chat/completions", json.dumps(body).encode())
-            with DIRECT.open(request, timeout=10) as answer:
+            with DIRECT.open(request, timeout=60) as answer:
                 assert json.load(answer)["choices"][0]["message"]["content"] == "Hi."
-            with DIRECT.open(urls["bedrock_url"] + "/lab/hits", timeout=10) as answer:
+            with DIRECT.open(urls["bedrock_url"] + "/lab/hits", timeout=60) as answer:
                 assert json.load(answer)["by_model"] == {"m": {"ok": 1}}
         finally:
             process.terminate()
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
 
 
 def test_a_process_without_a_script_says_why(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "labkit.routing.serve", str(tmp_path / "none.json")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert "none.json cannot be read" in done.stderr
 
@@ -88,7 +86,6 @@ class ByPrompt(Fault):
             raise Refusal(call.asked.prompt)
 
 
-@pytest.mark.timeout(180)
 def test_litellm_sees_the_same_in_both_dialects() -> None:
     script = Script("one two").on("The weather?", [ToolCall("weather", {"city": "Oslo"}), lambda it: it.result])
     with Provider(script) as provider, provider.switch("*", ByPrompt()):
@@ -96,7 +93,7 @@ def test_litellm_sees_the_same_in_both_dialects() -> None:
             [sys.executable, "-c", LITELLM, provider.openai_url, provider.bedrock_url],
             capture_output=True,
             text=True,
-            timeout=170,
+            timeout=280,
             env={**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "NO_PROXY": "127.0.0.1"},
         )
         assert done.returncode == 0, done.stderr[-2000:]

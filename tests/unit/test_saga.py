@@ -98,7 +98,7 @@ def test_a_step_and_its_way_back_are_committed_together_in_order(sagas: Sagas) -
 
 def test_two_workers_that_commit_at_once_both_do_under_numbers_of_their_own(sagas: Sagas) -> None:
     names = [f"step-{n}" for n in range(8)]
-    ready = threading.Barrier(len(names), timeout=20)
+    ready = threading.Barrier(len(names), timeout=60)
 
     def one(name: str) -> None:
         with sagas.step(SAGA, named(name), undo="cancel") as step:
@@ -283,7 +283,7 @@ def test_the_dead_letter_queue_keeps_for_long_and_rings(lab: Lab, sagas: Sagas, 
     cloudwatch = lab.client("cloudwatch")
 
     def rings(wanted: str) -> bool:
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while time.monotonic() < end:
             [alarm] = cloudwatch.describe_alarms(AlarmNames=["bookings-undo-failed"])["MetricAlarms"]
             if alarm["StateValue"] == wanted:
@@ -336,13 +336,14 @@ def test_two_compensators_at_once_do_each_undo_once(sagas: Sagas, world: World) 
     do(sagas, *names)
 
     def compensate(_: int) -> None:
-        for _ in range(500):
+        end = time.monotonic() + 60
+        while True:
             try:
                 assert sagas.compensate(SAGA).complete
                 return
             except Busy:
+                assert time.monotonic() < end, "busy for ever"
                 time.sleep(0.01)
-        raise AssertionError("busy for ever")
 
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(compensate, range(3)))

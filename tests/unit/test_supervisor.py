@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -342,11 +343,12 @@ def test_an_arbiter_that_fails_leaves_the_answer_to_come_again(supervisor: Super
 def test_agents_and_their_supervisor_as_workers_on_a_bus(lab: Lab) -> None:
     bus = Bus.create(lab, "fleet")
     supervisor = Supervisor.create(lab, "workflows", bus, PLAN)
-    answers = Queue.create(lab, "answers", visibility=5, dlq=True, max_receives=2)
+    answers = Queue.create(lab, "answers", visibility=30, dlq=True, max_receives=2)
     bus.rule("answers", {"detail-type": [COMPLETED, FAILED_STEP]}, answers)
-    ended = Queue.create(lab, "ended")
+    ended = Queue.create(lab, "ended", visibility=300)
     bus.rule("ended", {"detail-type": ["workflow.finished", "workflow.failed"]}, ended)
-    workers = [Worker(answers, lambda task: supervisor.handle(task.body), parse=json.loads, visibility=5, wait=1)]
+    handle = lambda task: supervisor.handle(task.body)  # noqa: E731
+    workers = [Worker(answers, handle, parse=json.loads, visibility=30, wait=1, retry=lambda receives: 1.0)]
     for agent in ("researcher", "coder", "writer"):
         queue = Queue.create(lab, agent)
         bus.rule(agent, {"detail-type": ["agent.step.requested"], "detail": {"agent_class": [agent]}}, queue)
@@ -355,24 +357,24 @@ def test_agents_and_their_supervisor_as_workers_on_a_bus(lab: Lab) -> None:
             bus.publish([answer(task.body, result)], detail_type=COMPLETED, source="fleet.agent")
 
         step = lambda task: f"of {task.body.agent_class}"  # noqa: E731
-        workers.append(Worker(queue, step, parse=Envelope.from_event, visibility=5, wait=1, then=tell))
+        workers.append(Worker(queue, step, parse=Envelope.from_event, visibility=30, wait=1, then=tell))
     answers.send(
         event(COMPLETED, Envelope.new(conversation_id="w9", step=0, agent_class="coder", payload={"result": 1}))
     )
+    # Before anybody works: who handles an answer while a start still publishes says what that has to say once more.
+    supervisor.start("w1", GIVEN)
+    supervisor.start("w2", GIVEN)
     with ThreadPoolExecutor(len(workers)) as pool:
-        runs = [pool.submit(worker.run, seconds=60) for worker in workers]
+        runs = [pool.submit(worker.run, seconds=90) for worker in workers]
         try:
-            supervisor.start("w1", GIVEN)
-            supervisor.start("w2", GIVEN)
             last: list[Envelope] = []
-            for _ in range(30):
+            until = time.monotonic() + 60
+            while (len(last) < 2 or answers.depth().total) and time.monotonic() < until:
                 last += [Envelope.from_event(message.body) for message in ended.receive(wait=1)]
-                if len(last) == 2 and answers.depth().total == 0:
-                    break
         finally:
             for worker in workers:
                 worker.stop()
-        counts = [run.result(30) for run in runs]
+        counts = [run.result(60) for run in runs]
     assert sorted(envelope.conversation_id for envelope in last) == ["w1", "w2"]
     assert counts[0] == {"done": 6, "failed": 1, "dead": 1}
     assert answers.dlq is not None

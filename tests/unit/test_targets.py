@@ -21,6 +21,7 @@ from labkit import cli, loopback, places, servers, targets
 from labkit.embedded import SERVER
 from labkit.errors import EndpointDown, LabError, SetupError, TargetError
 from labkit.servers import Running, Server
+from tests.ports import out_of_the_way
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def labkit(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "labkit.cli", *words]
     return subprocess.run(
-        command, check=False, capture_output=True, text=True, env={**os.environ, **variables}, timeout=60
+        command, check=False, capture_output=True, text=True, env={**os.environ, **variables}, timeout=110
     )
 
 
@@ -107,15 +108,16 @@ def listening(pid: int) -> set[str]:
 
 
 def test_a_stand_in_lives_alone_on_loopback_and_ends_without_a_trace(home: Path) -> None:
+    chosen = out_of_the_way()
     with ThreadPoolExecutor(4) as pool:  # four callers at once get one process
-        found = {item.pid for item in pool.map(lambda _: SERVER.ensure(), range(4))}
+        found = {item.pid for item in pool.map(lambda _: SERVER.ensure(chosen), range(4))}
     assert len(found) == 1
     [pid] = found
     assert listening(pid) == {"127.0.0.1"}
     assert SERVER.running() is not None
     assert SERVER.ensure().note == "was running"
     port = SERVER.stop()
-    assert port is not None
+    assert port == chosen
     assert not psutil.pid_exists(pid)
     assert not loopback.answers(f"http://127.0.0.1:{port}", timeout=0.5)
     assert SERVER.stop() is None
@@ -123,7 +125,7 @@ def test_a_stand_in_lives_alone_on_loopback_and_ends_without_a_trace(home: Path)
 
 
 def test_a_stand_in_that_was_killed_is_started_again_and_said_so(home: Path) -> None:
-    first = SERVER.ensure()
+    first = SERVER.ensure(out_of_the_way())
     os.kill(first.pid, signal.SIGKILL)
     limit = time.monotonic() + 30
     while SERVER.process(first) and time.monotonic() < limit:
@@ -134,9 +136,9 @@ def test_a_stand_in_that_was_killed_is_started_again_and_said_so(home: Path) -> 
 
 
 def test_a_stand_in_that_hangs_is_ended_and_started_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(servers, "PATIENCE", 3.0)
     first = SERVER.ensure()
     os.kill(first.pid, signal.SIGSTOP)
+    monkeypatch.setattr(servers, "PATIENCE", 3.0)
     said = CliRunner().invoke(cli.app, ["status"]).output
     assert "embedded does not answer" in said
     assert f"pid: {first.pid}" in said

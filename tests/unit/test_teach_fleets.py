@@ -14,6 +14,8 @@ from labkit.models.fleet import Arrivals, Burst, Fleet, Run, StepTime, simulate
 from labkit.models.keda import ScaledObject
 from labkit.teach import fleets, widgets
 
+pytestmark = pytest.mark.timeout(600)  # for the engines, which may have to be compiled
+
 ONE = Arrivals(0.0, bursts=(Burst(at=0, seconds=1, rate=1),), regular=True)
 
 
@@ -68,7 +70,7 @@ def test_figures_have_three_digits_and_what_is_counted_is_whole(run: Run) -> Non
 
 def test_the_engines_are_compiled_beside_something_else() -> None:
     thread = fleets.ahead()
-    thread.join(100)
+    thread.join(500)
     assert not thread.is_alive()
     assert thread.daemon  # it does not hold up who wants to leave
 
@@ -76,11 +78,11 @@ def test_the_engines_are_compiled_beside_something_else() -> None:
 def test_what_is_drawn_with_is_loaded_beside_it() -> None:
     code = (
         "import sys; from labkit.teach import fleets\n"
-        "fleets.ahead().join(100)\n"
+        "fleets.ahead().join(500)\n"
         "missing = {'matplotlib.figure', 'pandas', 'numba'} - set(sys.modules)\n"
         "assert not missing, missing"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=550)
 
 
 # The knobs

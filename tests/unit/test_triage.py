@@ -83,7 +83,7 @@ def test_an_error_in_the_block_gives_them_back_too(queue: Queue) -> None:
 
 def test_a_look_renews_what_it_holds(queue: Queue) -> None:
     queue.send_batch(range(23))
-    with held(queue, hold=6) as messages:
+    with held(queue, hold=8) as messages:
         time.sleep(10)  # longer than one hold
         assert (queue.depth().visible, len(messages)) == (0, 23)
     assert (queue.depth().visible, queue.depth().in_flight) == (23, 0)
@@ -98,9 +98,9 @@ def test_a_look_that_cannot_renew_is_refused_and_leaves_to_others_what_may_be_th
         raise EndpointConnectionError(endpoint_url="http://nowhere")
 
     def look() -> None:
-        with held(queue, hold=3):
+        with held(queue, hold=6):
             monkeypatch.setattr(queue.client, "change_message_visibility_batch", refuses)
-            time.sleep(4)
+            time.sleep(7)
             monkeypatch.undo()
             queue.receive(visibility=60)  # somebody else takes them; our handles would end their hold
 
@@ -157,7 +157,7 @@ def test_the_end_of_a_move(lab: Lab) -> None:
     assert dead is not None
     with pytest.raises(TriageError, match=r"^no move task was ever started on work-dlq"):
         move_ended(dead)
-    queue.send_batch(range(2))
+    queue.send_batch(range(30))
     while queue.receive(visibility=0):
         pass
     start = queue.client.start_message_move_task
@@ -168,7 +168,7 @@ def test_the_end_of_a_move(lab: Lab) -> None:
     assert move_ended(dead)["Status"] == "CANCELLED"
     start(SourceArn=dead.arn)
     assert move_ended(dead)["Status"] == "COMPLETED"
-    assert (queue.depth().visible, dead.depth().total) == (2, 0)
+    assert (queue.depth().visible, dead.depth().total) == (30, 0)
 
 
 def test_a_queue_that_redrives_is_refused(lab: Lab) -> None:

@@ -102,7 +102,7 @@ def test_a_redrive_to_a_queue_that_works(dead: Queue, work: Queue) -> None:
         until(lambda: len(done) == 6, "all are handled")
     finally:
         end.set()
-        consumer.join(timeout=30)
+        consumer.join(timeout=60)
     assert sorted(done) == [f"t-{n}" for n in range(6)]
 
 
@@ -163,11 +163,13 @@ def test_told_to_end_it_gives_back_what_it_holds(lab: Lab, dead: Queue, work: Qu
     process = start(lab, dead.url, "--redrive", "--yes", "--canary", "1", "--within", "300")
     held: Callable[[], bool] = lambda: work.depth().total == 1 and dead.depth().in_flight == 5  # noqa: E731
     until(held, "the canary is out, and the others are held")
+    dead.send("another", MessageAttributes={"ERROR_CODE": {"DataType": "String", "StringValue": "Other"}})
+    until(lambda: dead.depth().in_flight == 6, "the watch has begun, which hides what comes: the canary is counted")
     process.send_signal(how)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 1
     assert "interrupted after 1 letter; what was in hand is in work-dlq again" in err
-    assert (dead.depth().visible, dead.depth().in_flight) == (5, 0)
+    assert (dead.depth().visible, dead.depth().in_flight) == (6, 0)
 
 
 def test_a_url_of_another_host_says_where_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,8 +53,8 @@ def begin(lab: Lab, queue: Queue, hold: int) -> subprocess.Popen[str]:
 
 def test_killed_in_the_middle_everything_comes_back_by_itself(lab: Lab, queue: Queue) -> None:
     queue.send_batch(range(40))
-    process = begin(lab, queue, hold=6)
-    time.sleep(7)  # longer than one hold: it renews
+    process = begin(lab, queue, hold=8)
+    time.sleep(9)  # longer than one hold: it renews
     assert queue.depth().visible == 0
     process.kill()
     process.wait()
@@ -73,11 +73,23 @@ def test_interrupted_everything_is_given_back_at_once(lab: Lab, queue: Queue) ->
 def test_two_looks_at_once_share_the_letters_and_lose_none(queue: Queue) -> None:
     queue.send_batch(range(300))
     found: list[Any] = []
-    both = [threading.Thread(target=lambda: found.append(survey(queue, threads=4))) for _ in range(2)]
+    meet = threading.Barrier(2)
+
+    def look() -> None:
+        alone = [True]
+
+        def some(done: int, of: int) -> None:
+            if alone and alone.pop():
+                meet.wait(60)  # both have some before one of them has all
+
+        found.append(survey(queue, threads=4, progress=some))
+
+    both = [threading.Thread(target=look) for _ in range(2)]
     for one in both:
         one.start()
     for one in both:
-        one.join(timeout=60)
+        one.join(timeout=90)
+    assert len(found) == 2
     assert all(1 <= one.total <= 300 for one in found)  # each says what it saw; a late one may see what was given back
     assert (queue.depth().visible, queue.depth().in_flight) == (300, 0)
     assert (survey(queue).total, survey(queue).complete) == (300, True)
@@ -282,23 +294,44 @@ def test_a_hold_that_is_over_gives_nothing_back() -> None:
 
 
 class SlowSqs(FakeSqs):
-    """Each call takes a tenth of a second of a clock that runs by calls: a look at many messages lasts long."""
+    """Each call takes a tenth of a second of a clock that runs by calls: a look at many messages lasts long.
+
+    While the heartbeat is up, one receive is answered for each of its calls: however late a thread has its turn on a
+    busy machine, the clock does not run away from it.
+    """
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
-        self._one = threading.Lock()
+        self.over = False
+        self._turn = threading.Condition()
+        self._wakes = 0.0  # when the heartbeat is up again
+        self._beside = 0  # receives that are due meanwhile
 
     def receive_message(self, **options: Any) -> dict[str, Any]:  # type: ignore[override]
-        with self._one:
+        with self._turn:
+            assert self._turn.wait_for(lambda: self.clock() < self._wakes or self._beside > 0, timeout=60)
+            self._beside -= self.clock() >= self._wakes
             self.clock.now += 0.1
-            time.sleep(0.002)  # so that the heartbeat's thread has its turn
+            self._turn.notify_all()
             return super().receive_message(**options)
 
     def change_message_visibility_batch(self, **options: Any) -> Any:  # type: ignore[override]
-        with self._one:
+        with self._turn:
             self.clock.now += 0.1
-            time.sleep(0.002)
+            self._beside += 1
+            self._turn.notify_all()
             return super().change_message_visibility_batch(**options)
+
+    def pause(self, seconds: float) -> None:
+        with self._turn:
+            self._wakes, self._beside = self.clock() + seconds, 0
+            self._turn.notify_all()
+            self._turn.wait_for(lambda: self.over or self.clock() >= self._wakes)
+
+    def end(self) -> None:
+        with self._turn:
+            self.over = True
+            self._turn.notify_all()
 
 
 def test_a_look_that_takes_many_times_its_hold_counts_nothing_twice() -> None:
@@ -310,16 +343,9 @@ def test_a_look_that_takes_many_times_its_hold_counts_nothing_twice() -> None:
         sqs.put("dead", "{}", {"ERROR_CODE": text("Busy")})
     queue = Queue(sqs, "http://fake/000000000000/dead")
     began, seen = clock(), Counter[str]()
-
-    def pause(seconds: float) -> None:
-        end = clock() + seconds
-        while clock() < end and not over.is_set():
-            time.sleep(0.0002)
-
-    over = threading.Event()
-    with Hold(queue, threads=4, hold=24, clock=clock, pause=pause) as hold:
+    with Hold(queue, threads=4, hold=24, clock=clock, pause=sqs.pause) as hold:
         hold.drain(lambda batch: seen.update(message.id for message in batch))
-        over.set()
+        sqs.end()
         assert hold.renewals >= 1
     assert clock() - began > 2 * 24
     assert len(seen) == seen.total() == 6_000
