@@ -2,8 +2,9 @@
 
 Everything it needs to know comes from its environment: ``QUEUE_URL``, ``STEPS_TABLE``, and, as for any AWS SDK, the
 Region, the credentials and, off AWS, the endpoint. ``STEP_LOG`` is a file for one line a step, to see who ran what;
-``STEP_SECONDS`` says how long a step takes, ``VISIBILITY`` for how many seconds a message is hidden. Where an envelope
-carries a task token, the state machine that waits for it is told: that the step is at work, and its result.
+``STEP_SECONDS`` says how long a step takes, ``VISIBILITY`` for how many seconds a message is hidden; a claim holds for
+half as long. Where an envelope carries a task token, the state machine that waits for it is told: that the step is at
+work, and its result.
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ def make() -> Worker:
     url, table = (os.environ.get(name, "") for name in ("QUEUE_URL", "STEPS_TABLE"))
     if not url or not table:
         raise WorkerError("the researcher needs QUEUE_URL, of its queue, and STEPS_TABLE, a name, in its environment.")
+    visibility = int(os.environ.get("VISIBILITY", "2"))
     queue, callbacks = Queue(boto3.client("sqs"), url), Callbacks(boto3.client("stepfunctions"))
     return Worker(
         queue,
         answering(callbacks, queue, research),
-        store=IdempotencyStore(boto3.client("dynamodb"), table, lease=1.0),
+        store=IdempotencyStore(boto3.client("dynamodb"), table, lease=visibility / 2),
         consumer="researcher",
         threads=4,
-        visibility=int(os.environ.get("VISIBILITY", "2")),
+        visibility=visibility,
         wait=1,
         grace=5,
         keep_alive=callbacks.keep_alive,
