@@ -97,12 +97,8 @@ def configuration(fleet: Fleet) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_a_healthy_fleet_moves_no_signal(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A machine that stands still for a moment is no failure: it has the time.
-    monkeypatch.setattr(Fleet, "visibility", 60)
-    monkeypatch.setattr(Fleet, "window", 30)
-    monkeypatch.setattr("labkit.ops.taxonomy.fleet._LEASE", 30)
-    fleet = Fleet.create(lab)
+def test_a_healthy_fleet_moves_no_signal(lab: Lab) -> None:
+    fleet = Fleet.create(lab, visibility=60)  # a machine that stands still for a moment is no failure
     _ = fleet.function, fleet.machine
     ids = fleet.send() + fleet.send(to="caller") + fleet.begin(2)
     assert fleet.settle(ids) == Account(sent=8, done=8, dead=0, lost=0, duplicated=0, runs=8)

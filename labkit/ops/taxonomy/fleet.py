@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["WITHIN", "Account", "Fleet", "TaxonomyError"]
 
 WITHIN = 60.0  # seconds for whatever is waited for: a bound, far above what it takes
-_LEASE, _RECEIVES = 3, 5  # seconds and deliveries: a crash costs a few seconds of a lesson, not more
+_RECEIVES = 5  # deliveries
 _FASTER = 60  # EventBridge's waits between retries, on the stand-in: an hour of them is a minute
 
 
@@ -53,11 +53,11 @@ class Fleet(Parts):
     ``rule_dlq``, ``store``, ``callbacks``, ``ledger``, ``outbox``, ``executions``.
     """
 
-    visibility = window = 4  # seconds: of the worker's queue, and between two heartbeats
     timeout = 10  # seconds, of the function and its queue
 
-    def __init__(self, lab: Lab, name: str = "fleet") -> None:
+    def __init__(self, lab: Lab, name: str = "fleet", *, visibility: int = 4) -> None:
         self.lab, self.name, self.ledger, self.began = lab, name, Ledger(), datetime.now(UTC)
+        self.visibility = self.window = visibility
         self.outbox: dict[str, Envelope] = {}
         self.executions: list[Execution] = []
         self.published = 0  # events that the bus has, as far as their sender knows
@@ -73,7 +73,7 @@ class Fleet(Parts):
             wanted = {"detail": {"agent_class": [consumer]}}
             self.bus.rule(consumer, wanted, made, retry=RetryPolicy(attempts=24, age=3600), dlq=self.rule_dlq)
         self.queue, self.calls = self.rules.values()
-        self.store = IdempotencyStore.create(lab, f"{name}-steps", lease=_LEASE)
+        self.store = IdempotencyStore.create(lab, f"{name}-steps", lease=0.75 * visibility)
         self.callbacks, beats = Callbacks(lab), Callbacks(lab)  # two: a late heartbeat is not a late answer
         self._keep_alive = beats.keep_alive
         self.step: Callable[[Task], Any] = self.work
@@ -84,9 +84,13 @@ class Fleet(Parts):
         self._over, self._switch = threading.Event(), threading.Lock()
 
     @classmethod
-    def create(cls, lab: Lab, name: str = "fleet") -> Fleet:
-        """Make a fleet in ``lab`` and start its worker; the end of the lab ends it."""
-        fleet = cls(lab, name)
+    def create(cls, lab: Lab, name: str = "fleet", *, visibility: int = 4) -> Fleet:
+        """Make a fleet in ``lab`` and start its worker; the end of the lab ends it.
+
+        ``visibility``, in seconds, of the worker's queue: so long a crash costs, and so long a machine may stand still
+        before a healthy step is begun again. A claim holds for three quarters of it; within it a heartbeat must come.
+        """
+        fleet = cls(lab, name, visibility=visibility)
         lab.on_close(f"the worker of {name}", fleet.end)
         fleet.start()
         return fleet
