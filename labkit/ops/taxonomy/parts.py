@@ -72,9 +72,9 @@ class Parts:
         """The state machine that sends a step to the work queue and waits for its token."""
         from labkit.control.machines import Machine
 
-        values = {"HeartbeatWindow": self.window, "StepTimeout": max(60, 2 * self.window), "RetryAfter": 1, "Retries": 9}
+        times = {"HeartbeatWindow": self.window, "StepTimeout": max(60, 2 * self.window), "RetryAfter": 1}
         return Machine.create(
-            self.lab, f"{self.name}-step", "agent_step", values={"QueueUrl": self.queue.url, **values}
+            self.lab, f"{self.name}-step", "agent_step", values={"QueueUrl": self.queue.url, "Retries": 9, **times}
         )
 
     @once
