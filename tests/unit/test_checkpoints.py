@@ -35,6 +35,7 @@ from labkit.state.checkpoints import CheckpointError, Checkpoints
 from labkit.state.idempotency import IdempotencyStore
 from labkit.state.postgres import Postgres, PostgresError
 from labkit.state.postgres_keeper import DOOR, MARK, remove
+from tests.waiting import until
 
 from . import killed_graph
 from .killed_graph import Run
@@ -79,13 +80,6 @@ def runs(checkpoints: Checkpoints, processes: Any, tmp_path: Path) -> Iterator[C
     for process in started:
         process.kill()
         process.join(10)
-
-
-def until(condition: Callable[[], object], seconds: float = 30) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come to that"
-        time.sleep(0.02)
 
 
 @pytest.fixture

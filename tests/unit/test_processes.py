@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -22,6 +21,7 @@ from labkit.state.idempotency import IdempotencyStore, Work
 from labkit.work.processes import Processes, load
 from labkit.work.queues import Queue
 from labkit.work.worker import WorkerError
+from tests.waiting import until
 
 FACTORY = "tests.unit.killed_fleet:make"
 
@@ -59,13 +59,6 @@ def folder(lab: Lab, queue: Queue, store: IdempotencyStore, tmp_path: Path, monk
 def lines(folder: Path, kind: str) -> list[list[str]]:
     path = folder / kind
     return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def until(condition: Callable[[], object], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come to that"
-        time.sleep(0.05)
 
 
 def gone(process: psutil.Process) -> bool:

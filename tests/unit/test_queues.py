@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from itertools import chain, repeat
 from typing import Any
 
@@ -16,6 +15,7 @@ from labkit import Lab
 from labkit.errors import LabError
 from labkit.work.heartbeat import Heartbeat, LeaseLost
 from labkit.work.queues import BatchError, Message, Queue, QueueError
+from tests.waiting import until
 
 
 class Flaky:
@@ -46,13 +46,6 @@ class Flaky:
 def flaky(code: str, **times: int) -> tuple[Flaky, Queue]:
     client = Flaky(code, {name.removeprefix("e"): count for name, count in times.items()})
     return client, Queue(client, "http://localhost/1/work", arn="arn:aws:sqs:us-east-1:1:work")
-
-
-def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end, "it did not come to that"
-        time.sleep(0.05)
 
 
 def test_only_the_entries_that_failed_are_sent_again() -> None:

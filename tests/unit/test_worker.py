@@ -29,6 +29,7 @@ from labkit.work import loops
 from labkit.work.queues import BatchError, Message, Queue, QueueError
 from labkit.work.worker import Event, Poison, Task, Worker, WorkerError
 from tests.clock import Clock
+from tests.waiting import until
 
 
 def step_of(n: int, **payload: Any) -> Envelope:
@@ -92,13 +93,6 @@ def told(worker: Worker, events: int = 1) -> dict[str, int]:
 
     worker.on_event = on_event
     return dict(worker.run(seconds=60))
-
-
-def until(condition: Callable[[], object], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come to that"
-        time.sleep(0.05)
 
 
 # -- the ordinary ways -------------------------------------------------------------------------------------------------
