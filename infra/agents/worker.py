@@ -2,8 +2,8 @@
 
 Everything they need to know comes from the environment: ``QUEUE_URL``, ``STEPS_TABLE``, ``AGENT_MODEL``, and, as for
 any AWS SDK, the Region, the credentials and, off AWS, the endpoints. ``STEP_LOG`` is a file for one line a tool call,
-``TOOL_SECONDS`` says how long one takes, ``VISIBILITY`` for how many seconds a message is hidden, and ``LEASE`` for how
-many a claim holds: by itself, for half as long.
+``TOOL_SECONDS`` says how long one takes, ``VISIBILITY`` for how many seconds a message is hidden; a claim holds for
+half as long.
 """
 
 from __future__ import annotations
@@ -41,11 +41,10 @@ def make(step: Callable[[Task], Result]) -> Worker:
         raise WorkerError("an agent needs QUEUE_URL, of its queue, and STEPS_TABLE, a name, in its environment.")
     model_id()
     visibility = int(os.environ.get("VISIBILITY", "2"))
-    lease = float(os.environ.get("LEASE", visibility / 2))
     return Worker(
         Queue(boto3.client("sqs"), url),
         step,
-        store=IdempotencyStore(boto3.client("dynamodb"), table, lease=lease),
+        store=IdempotencyStore(boto3.client("dynamodb"), table, lease=visibility / 2),
         consumer="agent",
         threads=4,
         visibility=visibility,

@@ -108,6 +108,7 @@ class Mortal(Closing):
 
         ``within``: seconds that the parent may still take for its imports. Raises :class:`MortalError`.
         """
+        number("within", within, low=0.001, unit="s")
         run = Run(self)
         self._start(run, source, given, within)
         return run
@@ -117,7 +118,7 @@ class Mortal(Closing):
         number("within", within, low=0.001, unit="s")
         run = Run(self)
         try:
-            self._start(run, source, given)
+            self._start(run, source, given, 60.0)
             return run.wait(within)
         finally:
             if self._running is run:
@@ -128,8 +129,7 @@ class Mortal(Closing):
         self._closed = True
         self._finish()
 
-    def _start(self, run: Run, source: str, given: Mapping[str, Any], within: float = 60.0) -> None:
-        number("within", within, low=0.001, unit="s")
+    def _start(self, run: Run, source: str, given: Mapping[str, Any], within: float) -> None:
         try:
             asked = json.dumps({"source": source, "given": given}).encode()
         except (TypeError, ValueError, RecursionError) as error:

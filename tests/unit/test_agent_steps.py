@@ -36,7 +36,7 @@ from labkit.work.worker import Poison
 
 KEYS = ("sqs.visibility.max", "sqs.long_poll.max", "sqs.receive.max")
 KINDS = ("strands", "langgraph")
-SOON = {"VISIBILITY": "5", "LEASE": "4"}  # seconds, after which comes back what a kill has left
+SOON = {"VISIBILITY": "6"}  # seconds, after which comes back what a kill has left
 STRANGE = {
     "another tool": ToolCall("delete_all", {"key": KEYS[0]}, invented=True),
     "no text": ToolCall("look_up", {"key": 42}),
@@ -82,7 +82,6 @@ def environment(
         "AGENT_MODEL": "primary",
         "STEP_LOG": str(tmp_path / "log"),
         "VISIBILITY": "30",  # a machine that stands still for a moment loses no message
-        "LEASE": "20",
     }
     for name, value in variables.items():
         monkeypatch.setenv(name, value)

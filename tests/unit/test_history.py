@@ -395,6 +395,12 @@ def test_what_is_no_token_stays_readable() -> None:
 # -- as the target writes them ----------------------------------------------------------------------------------------
 
 
+def asks(queue: Queue) -> dict[str, Any]:
+    """Of a state that sends its token to ``queue``, and waits for the answer."""
+    body = {"t.$": "$$.Task.Token"}
+    return {"Type": "Task", "Resource": CALLBACK, "Parameters": {"QueueUrl": queue.url, "MessageBody": body}}
+
+
 def run(lab: Lab, definition: dict[str, Any], value: Any = None) -> Execution:
     execution = Machine.create(lab, "one", definition).start(value)
     execution.wait(60)
@@ -408,9 +414,7 @@ def rows(execution: Execution) -> list[tuple[Any, ...]]:
 def test_a_callback_that_times_out_twice_is_caught(lab: Lab) -> None:
     queue = Queue.create(lab, "steps")
     task = {
-        "Type": "Task",
-        "Resource": CALLBACK,
-        "Parameters": {"QueueUrl": queue.url, "MessageBody": {"t.$": "$$.Task.Token"}},
+        **asks(queue),
         "TimeoutSeconds": 1,
         "Retry": [{"ErrorEquals": ["States.Timeout"], "IntervalSeconds": 1, "MaxAttempts": 1}],
         "Catch": [{"ErrorEquals": ["States.ALL"], "Next": "Handle"}],
@@ -430,9 +434,7 @@ def test_a_callback_that_times_out_twice_is_caught(lab: Lab) -> None:
 def test_branches_iterations_and_a_failure_in_one_of_them(lab: Lab) -> None:
     queue = Queue.create(lab, "pauses")
     pause = {
-        "Type": "Task",
-        "Resource": CALLBACK,
-        "Parameters": {"QueueUrl": queue.url, "MessageBody": {"t.$": "$$.Task.Token"}},
+        **asks(queue),
         "TimeoutSeconds": 60,
         "Next": "Broken",
     }
@@ -509,9 +511,7 @@ def test_a_long_history_is_read_to_its_end(lab: Lab) -> None:
 def test_a_redriven_execution_goes_on_where_it_failed(lab: Lab) -> None:
     queue = Queue.create(lab, "steps")
     call = {
-        "Type": "Task",
-        "Resource": CALLBACK,
-        "Parameters": {"QueueUrl": queue.url, "MessageBody": {"t.$": "$$.Task.Token"}},
+        **asks(queue),
         "TimeoutSeconds": 60,
         "End": True,
     }

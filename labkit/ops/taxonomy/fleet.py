@@ -57,7 +57,7 @@ class Fleet(Parts):
 
     def __init__(self, lab: Lab, name: str = "fleet", *, visibility: int = 4) -> None:
         self.lab, self.name, self.ledger, self.began = lab, name, Ledger(), datetime.now(UTC)
-        self.visibility = self.window = visibility
+        self.visibility = visibility
         self.outbox: dict[str, Envelope] = {}
         self.executions: list[Execution] = []
         self.published = 0  # events that the bus has, as far as their sender knows

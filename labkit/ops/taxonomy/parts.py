@@ -33,7 +33,7 @@ class Parts:
     calls: Queue
     store: IdempotencyStore
     timeout: int  # seconds, of the function
-    window: int  # seconds within which a heartbeat must come
+    visibility: int  # seconds, of the worker's queue; within them a heartbeat must come
 
     def made(self, part: str) -> Any:
         """``function``, ``machine`` or ``provider`` where it has been made, else None."""
@@ -72,7 +72,7 @@ class Parts:
         """The state machine that sends a step to the work queue and waits for its token."""
         from labkit.control.machines import Machine
 
-        times = {"HeartbeatWindow": self.window, "StepTimeout": max(60, 2 * self.window), "RetryAfter": 1}
+        times = {"HeartbeatWindow": self.visibility, "StepTimeout": max(60, 2 * self.visibility), "RetryAfter": 1}
         return Machine.create(
             self.lab, f"{self.name}-step", "agent_step", values={"QueueUrl": self.queue.url, "Retries": 9, **times}
         )
